@@ -8,7 +8,7 @@ import sys
 
 def main() -> None:
     """The entry point. Ctrl-C while the program is still being loaded ends it as quietly as later."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is told in one line, by an exception
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are exceptions, printed in one line
     try:
         from .commands import cli
     except KeyboardInterrupt:

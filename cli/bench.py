@@ -53,9 +53,9 @@ class Workload(NamedTuple):
     type=click.IntRange(min=10),
     default=10_000,
     show_default=True,
-    help="Puts and gets to do.",
+    help="Number of puts and gets.",
 )
-@click.option("--threads", type=click.IntRange(1, 1000), default=1, show_default=True, help="Threads that do them.")
+@click.option("--threads", type=click.IntRange(1, 1000), default=1, show_default=True, help="Number of threads.")
 @click.option(
     "--value-bytes",
     type=click.IntRange(0, logdb.MAX_VALUE_BYTES),
@@ -63,8 +63,8 @@ class Workload(NamedTuple):
     show_default=True,
     help="Size of a value.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the keys' order and the values.")
-@click.option("--force", is_flag=True, help="Also in a database that is not empty; the keys bench/... are overwritten.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the keys' order and of the values.")
+@click.option("--force", is_flag=True, help="Also run in a database that is not empty; overwrites the keys bench/...")
 @as_json
 @database
 @click.pass_obj

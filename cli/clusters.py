@@ -1,4 +1,4 @@
-"""`logdb cluster`: a whole cluster as processes of this machine, and changes to one, wherever its servers run."""
+"""`logdb cluster`: a cluster as processes of this machine, and changes of a cluster on any machines."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SHARDS: Final = ("shard", "state", "servers")
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """Run a whole cluster as processes of this machine, look at one, and change one.
+    """Run a cluster as processes of this machine, inspect a cluster, or change one.
 
-    The servers of a cluster that runs on this machine have a directory (--dir), with their configuration, data
-    and logs. Of others --endpoints names some servers; they are all found from any of them.
+    A cluster that runs on this machine has a directory (--dir) with its configuration, data and logs. For other
+    clusters --endpoints names some of the servers; the others are found through them.
     """
     try:
         import grpc
@@ -74,22 +74,22 @@ def _operator(ctx: click.Context, path: Path, endpoints: str | None) -> Operator
     from logdb.system.addresses import endpoints_of
 
     session = ctx.ensure_object(Session)
-    if endpoints is None and session.given:
+    if endpoints is None and session.is_explicit:
         endpoints = session.endpoints
     if endpoints is None:
-        return Operator((), _layout(path), rendering.progress, _shown(session))
+        return Operator((), _layout(path), rendering.progress, _credentials(session))
     try:
-        return Operator(endpoints_of(endpoints), None, rendering.progress, _shown(session))
+        return Operator(endpoints_of(endpoints), None, rendering.progress, _credentials(session))
     except ValueError as error:
         raise BadInput(str(error)) from error
 
 
-def _shown(session: Session) -> Credentials:
+def _credentials(session: Session) -> Credentials:
     """Raises Failure."""
     from logdb.security.credentials import credentials
 
     try:
-        return credentials(**session.shown)
+        return credentials(**session.credentials)
     except ValueError as error:
         raise BadInput(str(error)) from error
 
@@ -109,38 +109,42 @@ def _layout(path: Path) -> Layout:
 
 
 @cluster.command()
-@click.option("--shards", type=click.IntRange(1, 100), default=2, show_default=True, help="Shards to begin with.")
-@click.option("--replicas", type=click.IntRange(1, 21), default=2, show_default=True, help="Servers of each shard.")
+@click.option("--shards", type=click.IntRange(1, 100), default=2, show_default=True, help="Number of shards to add.")
+@click.option("--replicas", type=click.IntRange(1, 21), default=2, show_default=True, help="Servers per shard.")
 @click.option(
-    "--ordering", type=click.Choice(("1", "3", "5")), default="3", show_default=True, help="Ordering replicas."
+    "--ordering",
+    type=click.Choice(("1", "3", "5")),
+    default="3",
+    show_default=True,
+    help="Ordering replicas.",
 )
-@click.option("--mapping", type=click.IntRange(0, 20), default=2, show_default=True, help="Mapping servers.")
-@click.option("--aggregators", type=click.IntRange(0, 50), default=0, show_default=True, help="Aggregators.")
-@click.option("--spares", type=click.IntRange(0, 50), default=0, show_default=True, help="Storage servers in reserve.")
+@click.option("--mapping", type=click.IntRange(0, 20), default=2, show_default=True, help="Number of mapping servers.")
+@click.option("--aggregators", type=click.IntRange(0, 50), default=0, show_default=True, help="Number of aggregators.")
+@click.option("--spares", type=click.IntRange(0, 50), default=0, show_default=True, help="Spare storage servers.")
 @click.option(
     "--policy",
     default="",
     metavar="POLICY",
-    help="What is done about a failed storage server; by default the first that the engine has.",
+    help="How a failed storage server is handled (default: the first policy of the engine).",
 )
 @click.option(
     "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="The engine of the shared log."
 )
 @click.option(
-    "--port", type=click.IntRange(1024, 60_000), default=7401, show_default=True, help="The first port to take."
+    "--port", type=click.IntRange(1024, 60_000), default=7401, show_default=True, help="The first port to use."
 )
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="One more key of [cluster] in the file (repeatable)."
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A further key of [cluster] in the file (repeatable)."
 )
 @_directory
 @showing
 @as_json
 @click.pass_context
 def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
-    """Start a cluster on this machine, or what does not run of one that is in DIR already.
+    """Start a cluster on this machine, or those servers of the cluster in DIR that do not run.
 
-    A new DIR gets a configuration (cluster.toml), the servers' data and their logs. If not all of it can be
-    done, no server is left running that did not run before, and `up` may be run again.
+    A new DIR gets a configuration (cluster.toml), the servers' data and their logs. If `up` fails, it stops the
+    servers that it has started, and can be run again.
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -149,8 +153,8 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
 
         with changing(path):
             layout = _laid_out(ctx, path, asked)
-            started = Operator((), layout, rendering.progress, _shown(ctx.ensure_object(Session))).bring_up()
-        _tell_how_to_connect(path, layout, started, as_json)
+            started = Operator((), layout, rendering.progress, _credentials(ctx.ensure_object(Session))).bring_up()
+        _print_how_to_connect(path, layout, started, as_json)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise Failure(f"interrupted; {_what_runs(path)}", INTERRUPTED) from None
@@ -159,18 +163,18 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
 
 
 def _what_runs(path: Path) -> str:
-    """Of a cluster whose `up` was interrupted, and what to do."""
+    """The state of a cluster whose `up` was interrupted, and what to do next."""
     from logdb.admin import processes
     from logdb.admin.layout import FILE
 
     if not (path / FILE).exists():
-        return f"there is no cluster in {path} yet: `up --dir {path}` makes it"
+        return f"there is no cluster in {path} yet: `logdb cluster up --dir {path}` creates it"
     layout = _layout(path)
     count = len(processes.running(layout))
     if not count:
-        return f"no server of {path} runs: `up --dir {path}` starts them"
+        return f"no server of {path} runs: `logdb cluster up --dir {path}` starts them"
     some = f"{count} of {len(layout.file.servers)} servers of {path} run"
-    return f"{some}: `up --dir {path}` starts the others, `down --dir {path}` ends them"
+    return f"{some}: `logdb cluster up --dir {path}` starts the others, `logdb cluster down --dir {path}` stops them"
 
 
 def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
@@ -188,7 +192,7 @@ def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
         differs = layout.differs(shape, explicit)
         if differs or settings:
             raise BadInput(f"the cluster in {path} has {differs or 'its settings already, in ' + FILE}; "
-                           "take another --dir for another cluster")  # fmt: skip
+                           "use another --dir for another cluster")  # fmt: skip
         return layout
     try:
         return Layout.make(path, shape, settings, first_port)
@@ -206,7 +210,7 @@ def _settings(texts: Sequence[str]) -> dict[str, int | str]:
     return settings
 
 
-def _tell_how_to_connect(path: Path, layout: Layout, started: Sequence[str], as_json: bool) -> None:
+def _print_how_to_connect(path: Path, layout: Layout, started: Sequence[str], as_json: bool) -> None:
     servers = layout.file.servers
     where = layout.endpoints
     document = {"cluster": layout.file.name, "dir": str(path), "endpoints": where, "started": list(started)}
@@ -215,19 +219,24 @@ def _tell_how_to_connect(path: Path, layout: Layout, started: Sequence[str], as_
 ready: cluster {layout.file.name} with {len(servers)} servers, {len(started)} of them started now
   python      {face}.connect("{where}")
   shell       export LOGDB_ENDPOINTS=$(logdb cluster endpoints --dir {path})
-  what it is  logdb cluster status --dir {path}
-  end it      logdb cluster down --dir {path}""")  # fmt: skip
+  status      logdb cluster status --dir {path}
+  stop        logdb cluster down --dir {path}""")  # fmt: skip
 
 
 @cluster.command()
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), default=20, show_default=True, metavar="S", help="Wait so long for them."
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=20,
+    show_default=True,
+    metavar="S",
+    help="Wait up to S seconds.",
 )
-@click.option("--kill", is_flag=True, help="Kill (SIGKILL) those that have not ended by then.")
+@click.option("--kill", is_flag=True, help="Then kill (SIGKILL) the servers that still run.")
 @_directory
 @as_json
 def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
-    """End the servers that run on this machine (SIGTERM) and wait for them; their data stays."""
+    """Stop the servers that run on this machine (SIGTERM) and wait for them; their data stays."""
     from logdb.admin import processes
     from logdb.admin.layout import changing
 
@@ -236,9 +245,10 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
         count = len(processes.running(layout))
         left = processes.end(layout, tick, timeout_s=timeout, kill=kill)
     if left:
-        raise Failure(f"still running: {', '.join(left)}; `down --kill` kills what does not end", FAILED)
+        raise Failure(f"still running: {', '.join(left)}; `logdb cluster down --kill` kills them", FAILED)
     document = {"stopped": count, "data": str(path)}
-    sentence = f"stopped {count} server{'s' if count != 1 else ''}; the data is in {path}: `cluster up --dir {path}`"
+    stopped = f"stopped {count} server{'s' if count != 1 else ''}; the data stays in {path}"
+    sentence = f"{stopped} (`logdb cluster up --dir {path}` starts the cluster again)"
     rendering.answer(as_json, document, sentence)
 
 
@@ -247,21 +257,25 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
 
 @cluster.command()
 @click.argument("role")
-@click.option("--name", required=True, metavar="NAME", help="Which one: its table is [ROLE.NAME].")
+@click.option("--name", required=True, metavar="NAME", help="The server's name: its table is [ROLE.NAME].")
 @click.option(
     "--config",
     "path",
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The cluster's configuration (TOML); the server's own certificate is shown, if it has one.",
+    help="The cluster's configuration (TOML); the probe presents the server's own certificate, if it has one.",
 )
 @click.option(
-    "--wait", type=click.FloatRange(min=0), default=0, metavar="S", help="Give it so many seconds to become ready."
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=0,
+    metavar="S",
+    help="Wait up to S seconds until it is ready.",
 )
 def health(role: str, name: str, path: Path, wait: float) -> None:
-    """Tell whether one server takes requests, for probes of Kubernetes and units of systemd: 0 if it does,
-    else 3.
+    """Check whether one server accepts requests, for probes of Kubernetes and units of systemd: exit code 0 if it
+    does, else 3.
     """
     from logdb.admin import server_query
     from logdb.clients.background_loop import in_shared_loop
@@ -285,28 +299,28 @@ def health(role: str, name: str, path: Path, wait: float) -> None:
 @cluster.command()
 @_directory
 def endpoints(path: Path) -> None:
-    """Print where clients find the cluster: what LOGDB_ENDPOINTS, --endpoints and logdb.connect take."""
+    """Print the addresses for clients: the value for LOGDB_ENDPOINTS, --endpoints and logdb.connect."""
     click.echo(_layout(path).endpoints)
 
 
 @cluster.command()
-@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
     default=1.0,
     show_default=True,
     metavar="S",
-    help="Time between two looks, over which the rates are taken.",
+    help="Seconds between two measurements, over which the rates are computed.",
 )
 @_anywhere
 @as_json
 @click.pass_context
 def status(ctx: click.Context, path: Path, endpoints: str | None, watch: bool, interval: float, as_json: bool) -> None:
-    """Show the shards and their servers, the leader, the tail of the log, cuts and records a second, and how
-    far each mapping server lags behind.
+    """Show the shards and their servers, the leader, the tail of the log, cuts and records per second, and
+    how far each mapping server lags behind.
 
-    Ends with 3 if there is no leader.
+    Exit code 3 if there is no leader.
     """
     operator = _operator(ctx, path, endpoints)
     before = operator.status()
@@ -333,11 +347,11 @@ def status(ctx: click.Context, path: Path, endpoints: str | None, watch: bool, i
 def _show(now: ClusterStatus, before: ClusterStatus) -> None:
     """For people."""
     titles = {server.address: server.title for server in now.servers}
-    leader = titles.get(now.leader, "nobody")
+    leader = f"{titles[now.leader]} leads" if now.leader in titles else "no leader"
     cuts, records = now.rates(before)
-    click.echo(f"cluster {now.cluster}: {leader} leads, the tail is {_number(now.tail)}, the oldest record "
+    click.echo(f"cluster {now.cluster}: {leader}, the tail is {_number(now.tail)}, the oldest record "
                f"{_number(now.oldest)}, {_number(cuts)} cuts/s, {_number(records)} records/s, "
-               f"{_number(now.cut_interval_ms)} ms between two cuts at least")  # fmt: skip
+               f"at least {_number(now.cut_interval_ms)} ms between cuts")  # fmt: skip
     there = {server.address: server for server in now.servers}
     rendering.rows(SHARDS, [shard_row(shard, there) for shard in now.shards])
     rendering.rows(SERVERS, [_server_row(server) for server in now.servers])
@@ -362,7 +376,7 @@ def _server_row(server: ServerStatus) -> tuple[str, str, str, int | None, str | 
 
 
 def _number(value: float | None) -> str:
-    return "not known" if value is None else f"{value:,}"
+    return "unknown" if value is None else f"{value:,}"
 
 
 # ---- changes
@@ -370,7 +384,7 @@ def _number(value: float | None) -> str:
 
 @contextmanager
 def _changing(ctx: click.Context, path: Path, endpoints: str | None) -> Iterator[Operator]:
-    """Who can change the cluster, with its directory held if it has one here."""
+    """The operator for a change of the cluster, whose directory is locked if it is on this machine."""
     from logdb.admin.layout import changing
 
     operator = _operator(ctx, path, endpoints)
@@ -392,13 +406,13 @@ def add_shard(ctx: click.Context, path: Path, endpoints: str | None, servers: st
     """Add a shard of spare servers. If the cluster runs on this machine, missing spares are started first."""
     with _changing(ctx, path, endpoints) as operator:
         shard = operator.add_shard([server.strip() for server in servers.split(",") if server.strip()])
-    rendering.answer(as_json, {"shard": shard}, f"shard {shard} takes appends")
+    rendering.answer(as_json, {"shard": shard}, f"shard {shard} accepts appends")
 
 
 @cluster.command()
 @click.argument("shard", type=click.IntRange(min=1))
 @click.option(
-    "--grace", type=click.IntRange(min=0), default=0, show_default=True, help="Let so many more cuts go by first."
+    "--grace", type=click.IntRange(min=0), default=0, show_default=True, help="Number of cuts to wait for first."
 )
 @_anywhere
 @as_json
@@ -406,10 +420,10 @@ def add_shard(ctx: click.Context, path: Path, endpoints: str | None, servers: st
 def finalize_shard(
     ctx: click.Context, path: Path, endpoints: str | None, shard: int, grace: int, as_json: bool
 ) -> None:
-    """Have SHARD take no appends any more. What is in it can be read as before."""
+    """Stop appends to SHARD. Its records stay readable."""
     with _changing(ctx, path, endpoints) as operator:
         operator.finalize_shard(shard, grace)
-    rendering.answer(as_json, {"finalized": shard}, f"shard {shard} takes no appends any more")
+    rendering.answer(as_json, {"finalized": shard}, f"shard {shard} accepts no more appends")
 
 
 @cluster.command()
@@ -418,8 +432,8 @@ def finalize_shard(
 @as_json
 @click.pass_context
 def add_replica(ctx: click.Context, path: Path, endpoints: str | None, shard: int, as_json: bool) -> None:
-    """Have one more server hold SHARD, which is finalized: so that more readers are served side by side. If the
-    cluster runs on this machine and there is no spare, one is started first.
+    """Add a server to SHARD, which must be finalized, to serve more readers. If the cluster runs on this machine
+    and has no spare, one is started first.
     """
     with _changing(ctx, path, endpoints) as operator:
         server = operator.add_replica(shard)
@@ -432,12 +446,12 @@ def add_replica(ctx: click.Context, path: Path, endpoints: str | None, shard: in
 @as_json
 @click.pass_context
 def cut_interval(ctx: click.Context, path: Path, endpoints: str | None, milliseconds: float, as_json: bool) -> None:
-    """Order new records only every so many MILLISECONDS, from now on, whatever cut_interval_ms says in the cluster
-    file. 0 orders as soon as possible; more lets a large log make fewer and larger cuts, and appends wait longer.
+    """Order new records at most once in MILLISECONDS from now on, overriding cut_interval_ms in the cluster file.
+    0 orders them as soon as possible; with a longer interval there are fewer and larger cuts, and appends wait longer.
     """
     with _changing(ctx, path, endpoints) as operator:
         operator.set_cut_interval(milliseconds / 1_000)
-    rendering.answer(as_json, {"cut_interval_ms": milliseconds}, f"cuts are {milliseconds:g} ms apart at least")
+    rendering.answer(as_json, {"cut_interval_ms": milliseconds}, f"cuts are at least {milliseconds:g} ms apart")
 
 
 @cluster.command()
@@ -446,8 +460,8 @@ def cut_interval(ctx: click.Context, path: Path, endpoints: str | None, millisec
 @as_json
 @click.pass_context
 def replace_server(ctx: click.Context, path: Path, endpoints: str | None, server: str, as_json: bool) -> None:
-    """Put a spare server in the place of SERVER: its number, name or address. If the cluster runs on this
-    machine and there is no spare, one is started first.
+    """Replace SERVER (its number, name or address) with a spare server. If the cluster runs on this machine and
+    has no spare, one is started first.
     """
     with _changing(ctx, path, endpoints) as operator:
         gone, by, shard = operator.replace_server(server)

@@ -24,20 +24,20 @@ def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 @click.group(cls=OneLineGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @functools.partial(database, environment=True)
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="The version."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Print the version."
 )
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """LogDB: a transactional key-value database on a totally ordered log.
 
     The database is a directory: `logdb --db DIR COMMAND`, `logdb COMMAND --db DIR`, or LOGDB_DB in the
-    environment. Commands that only read also run while another process writes. Or servers answer for it:
-    --endpoints HOST:PORT, or LOGDB_ENDPOINTS, with the token in LOGDB_TOKEN if they want one. Keys and values are UTF-8
-    text, or hexadecimal with --hex; a value `-` is read from the standard input, `@PATH` from a file.
+    environment. Commands that only read also run while another process writes. For a database behind servers use
+    --endpoints HOST:PORT, or LOGDB_ENDPOINTS, with the token in LOGDB_TOKEN if the servers require one. Keys and values
+    are UTF-8 text, or hexadecimal with --hex; the value `-` is read from standard input, `@PATH` from a file.
     """
     session = ctx.ensure_object(Session)
     if os.environ.get("LOGDB_TOKEN"):
-        session.shown.setdefault("token", os.environ["LOGDB_TOKEN"])
+        session.credentials.setdefault("token", os.environ["LOGDB_TOKEN"])
 
 
 for command in (

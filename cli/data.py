@@ -65,7 +65,7 @@ def write(
 
 @click.command()
 @click.argument("key")
-@click.option("--raw", is_flag=True, help="Write the value byte by byte, with nothing escaped and nothing added.")
+@click.option("--raw", is_flag=True, help="Print the bytes of the value, without escapes and without a newline.")
 @moment
 @notation
 @as_json
@@ -80,7 +80,7 @@ def get(
     notation: Notation,
     as_json: bool,
 ) -> None:
-    """Print the value of KEY. Exit code 1 if there is none."""
+    """Print the value of KEY. Exit code 1 if the key does not exist."""
     name = notation.read(key)
     with session.reading(moment_of(at, at_time)) as db:
         value = db.get(name)
@@ -230,11 +230,11 @@ def _condition_text(condition: Condition, notation: Notation) -> str:
 
 @click.command()
 @click.option("--prefix", metavar="P", help="Only keys that begin with P.")
-@click.option("--start", metavar="KEY", help="From this key on.")
-@click.option("--end", metavar="KEY", help="Up to this key, which is left out.")
+@click.option("--start", metavar="KEY", help="The first key of the range.")
+@click.option("--end", metavar="KEY", help="The end of the range; this key is not included.")
 @click.option("--reverse", is_flag=True, help="From the last key to the first.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N keys.")
-@click.option("--keys-only", is_flag=True, help="Leave the values out.")
+@click.option("--keys-only", is_flag=True, help="Print keys without values.")
 @moment
 @notation
 @as_json
@@ -265,7 +265,7 @@ def scan(
 
 @click.command()
 @click.argument("key")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="The newest N versions only.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Only the newest N versions.")
 @moment
 @notation
 @as_json
@@ -313,7 +313,7 @@ def history(
     metavar="VERSION",
     help="Commits after VERSION (default: from now on).",
 )
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for S seconds.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End after S seconds without a commit.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N commits.")
 @notation
 @as_json
@@ -329,10 +329,10 @@ def watch(
     notation: Notation,
     as_json: bool,
 ) -> None:
-    """Print commits as they come, without gaps: version, time, label and what changed (KEY=VALUE, or -KEY
-    for a deletion).
+    """Print commits as they happen, without gaps: version, time, label and changes (KEY=VALUE, or -KEY for a
+    deletion).
 
-    Ends at Ctrl-C with the version to go on from: --since.
+    Ctrl-C ends it and prints the version to continue from with --since.
     """
     seen = since
     with session.open(read_only=True) as db:
@@ -350,7 +350,7 @@ def watch(
                         click.echo(_change_json(change, notation) if as_json else _change_line(change, notation))
                         seen = change.version
         except KeyboardInterrupt:
-            raise Failure(f"interrupted; go on with --since {seen}", INTERRUPTED) from None
+            raise Failure(f"interrupted; continue with --since {seen}", INTERRUPTED) from None
 
 
 def _time(change: Change) -> str | None:
@@ -373,12 +373,12 @@ def _change_line(change: Change, notation: Notation) -> str:
 
 @click.command()
 @click.argument("txn_id")
-@click.option("--settle", is_flag=True, help="If it is not found, have it aborted for ever, should it still come.")
+@click.option("--settle", is_flag=True, help="If it is not found, abort it for good, in case it still arrives.")
 @as_json
 @database
 @click.pass_obj
 def outcome(session: Session, txn_id: str, settle: bool, as_json: bool) -> None:
-    """Tell how the transaction TXN_ID ended: committed, aborted, not found or forgotten (compacted away).
+    """Print how the transaction TXN_ID ended: committed, aborted, not found or forgotten (compacted away).
 
     Exit code 1 unless it committed.
     """

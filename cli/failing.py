@@ -1,6 +1,4 @@
-"""How the command ends: one line on stderr and an exit code that says whose fault it was, never a
-traceback.
-"""
+"""How a command fails: with one line on stderr and an exit code, never with a traceback."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ Exit codes:
 
 
 class Failure(click.ClickException):
-    """The command ends here: `message` goes to stderr as one line, `code` to the caller."""
+    """Ends the command: `message` is printed on stderr as one line, `code` is the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -45,7 +43,7 @@ def code_of(error: click.ClickException) -> int:
 
 
 class BadInput(Failure):
-    """What was given to read makes no sense; the message says where."""
+    """Wrong input; the message says where."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, USAGE)
@@ -70,7 +68,7 @@ def complain(error: click.ClickException) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Whatever goes wrong inside is raised as a Failure."""
+    """Raise every error of the block as a Failure."""
     try:
         yield
     except (click.ClickException, click.exceptions.Exit):
@@ -98,14 +96,12 @@ def explained() -> Iterator[None]:
     except Exception as error:
         if os.environ.get("LOGDB_TRACEBACK"):
             raise
-        message = f"{type(error).__name__}: {error} (a bug in LogDB; LOGDB_TRACEBACK=1 shows where)"
+        message = f"{type(error).__name__}: {error} (a bug in LogDB; LOGDB_TRACEBACK=1 prints the traceback)"
         raise Failure(message, FAILED) from error
 
 
 def _end_quietly() -> NoReturn:
-    """The reader of our output has gone. What is still in the buffer goes nowhere, so that nobody complains
-    later.
-    """
+    """End after the reader of the output has closed it. The rest of the buffer is discarded without an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise click.exceptions.Exit(BROKEN_PIPE)
 

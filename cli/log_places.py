@@ -95,10 +95,10 @@ class InDirectory:
 
 @dataclass(frozen=True)
 class OfCluster:
-    """The log of a cluster. `shown`: to its servers, the arguments of `logdb.log.connect` that say who asks."""
+    """The log of a cluster. `credentials`: the arguments of `logdb.log.connect` for authentication."""
 
     endpoints: str
-    shown: Mapping[str, Any] = field(repr=False)
+    credentials: Mapping[str, Any] = field(repr=False)
 
     @contextmanager
     def reading(self) -> Iterator[tuple[Log, Mapping[int, str]]]:
@@ -120,7 +120,7 @@ class OfCluster:
                 from logdb.clients.background_loop import in_shared_loop
                 from logdb.clients.log_client import TIMEOUT_S, Connection, RemoteLog
                 from logdb.security.credentials import credentials
-            opening = Connection.open(self.endpoints, CONNECT_S, credentials(**self.shown))
+            opening = Connection.open(self.endpoints, CONNECT_S, credentials(**self.credentials))
             return RemoteLog(in_shared_loop(opening), TIMEOUT_S)
         except ValueError as error:
             raise BadInput(str(error)) from error

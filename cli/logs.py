@@ -39,12 +39,12 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
 
     def placed(ctx: click.Context, /, path: Path | None, **arguments: Any) -> None:
         session = ctx.ensure_object(Session)
-        if path is not None and session.endpoints is not None and session.given:
+        if path is not None and session.endpoints is not None and session.is_explicit:
             raise click.UsageError("give --dir or --endpoints, but not both")
         if path is not None:
             command(place=InDirectory(path), **arguments)
         elif session.endpoints is not None:
-            command(place=OfCluster(session.endpoints, session.shown), **arguments)
+            command(place=OfCluster(session.endpoints, session.credentials), **arguments)
         else:
             raise click.UsageError("which log? give --dir DIR, --endpoints HOST:PORT or set LOGDB_ENDPOINTS")
 
@@ -54,7 +54,7 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
         "path",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="The directory of the log, or of a database whose log is to be read.",
+        help="The directory of a log, or of a database to read its log.",
     )(endpoints(click.pass_context(placed), what="The servers of a cluster, instead of --dir"))
 
 
@@ -86,7 +86,7 @@ def append(payloads: Sequence[str], tag: int, place: Place, notation: Notation, 
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Read so many, or up to the tail.",
+    help="Maximum number of records, up to the tail.",
 )
 @_place
 @notation
@@ -107,10 +107,10 @@ def read(gsn: int, count: int, place: Place, notation: Notation, as_json: bool) 
     "first",
     type=click.IntRange(min=1),
     metavar="GSN",
-    help="From this record on (default: the oldest).",
+    help="The first record (default: the oldest).",
 )
 @click.option("--tag", "tags", type=click.IntRange(1, 255), multiple=True, help="Only this kind (repeatable).")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for S seconds.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End after S seconds without a record.")
 @_place
 @notation
 @as_json
@@ -143,7 +143,12 @@ def subscribe(
 @log.command()
 @click.argument("append_id", metavar="ID")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), default=5.0, show_default=True, metavar="S", help="Look for S seconds."
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Search at most S seconds.",
 )
 @_place
 @as_json
@@ -167,7 +172,7 @@ def outcome(append_id: str, timeout: float, place: Place, as_json: bool) -> None
 @_place
 @as_json
 def trim(gsn: int, place: Place, as_json: bool) -> None:
-    """Let the records before GSN go. Whole segment files are removed, so older ones may stay for a while.
+    """Remove the records before GSN. Only whole segment files are removed, so older records may stay for a while.
 
     The log of a database is refused: that is what `logdb compact` is for.
     """

@@ -78,7 +78,7 @@ def run(ctx: click.Context, command: click.Command, name: str, args: Sequence[st
 @click.command()
 @click.argument("script", type=click.File(), default="-")
 @click.option(
-    "--guard-writes", is_flag=True, help="Also conflict where a key was written that had not been read."
+    "--guard-writes", is_flag=True, help="Also conflict when a written key that was not read has changed."
 )
 @label
 @notation

@@ -1,4 +1,4 @@
-"""`logdb certificates` and `logdb token`: what it takes to let others in."""
+"""`logdb certificates` and `logdb token`: credentials for servers and clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = "is not installed: pip install 'logdb[cluster]'"
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where the files go; a CA that is there signs the rest.",
+    help="The directory for the files; a CA that is already there signs the new certificates.",
 )
 @click.option(
     "--config",
@@ -30,15 +30,15 @@ MISSING = "is not installed: pip install 'logdb[cluster]'"
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="server.pem for `logdb serve --db`, at this host.")
 @click.option("--client", "clients", multiple=True, metavar="NAME", help="NAME.pem for a client.")
 @click.option(
-    "--days", type=click.IntRange(1, 3_650), default=CERTIFICATE_DAYS, show_default=True, help="They are valid so long."
+    "--days", type=click.IntRange(1, 3_650), default=CERTIFICATE_DAYS, show_default=True, help="Days until they expire."
 )
 def certificates(
     directory: Path, config: Path | None, hosts: tuple[str, ...], clients: tuple[str, ...], days: int
 ) -> None:
     """Make certificates for servers and clients, and the CA that signs them, for development.
 
-    What is there is kept; to renew a certificate, remove its .pem and run this again. Whoever can read ca.key can
-    make certificates for everybody: for production use an authority of your own.
+    Existing files are kept; to renew a certificate, remove its .pem and run the command again. Anyone who can read
+    ca.key can issue any certificate: in production use a certificate authority of your own.
     """
     try:
         from logdb.node.config import ClusterFile, Misconfigured
@@ -64,17 +64,17 @@ def certificates(
 
 @click.command()
 @click.argument("name")
-@click.option("--right", required=True, type=click.Choice(("read", "write", "admin")), help="What it allows.")
+@click.option("--right", required=True, type=click.Choice(("read", "write", "admin")), help="The right to grant.")
 @click.option(
     "--tokens",
     "path",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The tokens file of the servers, which is made if there is none.",
+    help="The tokens file of the servers; created if it does not exist.",
 )
 def token(name: str, right: str, path: Path) -> None:
-    """Make a token, add NAME to the tokens file, and print the token: nobody can read it there.
+    """Create a token, add its hash to the tokens file under NAME, and print the token, which is stored nowhere.
 
     write includes read, admin includes both. Servers notice a change of the file within a second. To withdraw a
     token, remove its table from the file.

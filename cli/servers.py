@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 STOPPED: Final = 4
 ENDS: Final = """\b
-Ends with 0 after SIGTERM or Ctrl-C, 2 if the configuration is wrong, 3 if something failed that may work when
-the server is started again, 4 if it must not be started again before somebody has looked: its journals are
-damaged, or contradict what other servers say."""
+Exit codes: 0 after SIGTERM or Ctrl-C; 2 if the configuration is wrong; 3 after a failure that a restart may
+resolve; 4 if an operator must examine the server before a restart: its journals are damaged, or contradict
+other servers."""
 
 
 def _configured(path: Path, role: str, name: str) -> NodeConfig:
@@ -41,8 +41,8 @@ def _ready(node: Node) -> None:
     click.echo(f"ready: {config.title} of cluster {config.first.cluster} at {config.address}")
 
 
-def _disk_failed(role: str, name: str, what: str) -> Failure:
-    return Failure(f"{role} {name}: its disk failed ({what}); start it again when the disk works", FAILED)
+def _disk_failed(role: str, name: str, reason: str) -> Failure:
+    return Failure(f"{role} {name}: its disk failed ({reason}); start the server again when the disk works", FAILED)
 
 
 def _serve(path: Path, role: str, name: str) -> None:
@@ -70,14 +70,14 @@ def _serve(path: Path, role: str, name: str) -> None:
         if os.environ.get("LOGDB_TRACEBACK"):
             raise
         raise Failure(
-            f"{role} {name} has stopped: what it was told cannot be ({str(error) or 'an assertion'}); this is a bug "
-            "in LogDB, or its disk lies (LOGDB_TRACEBACK=1 shows where)",
+            f"{role} {name} has stopped in an impossible state ({str(error) or 'an assertion'}): this is a bug in "
+            "LogDB, or its disk has returned wrong data (LOGDB_TRACEBACK=1 prints the traceback)",
             STOPPED,
         ) from error
 
 
-def _command(role: str, what: str) -> click.Command:
-    @click.command(role, help=f"Run {what} in this process, until SIGTERM or Ctrl-C.\n\n{ENDS}")
+def _command(role: str, title: str) -> click.Command:
+    @click.command(role, help=f"Run {title} in this process, until SIGTERM or Ctrl-C.\n\n{ENDS}")
     @click.option(
         "--config",
         "path",
@@ -86,7 +86,7 @@ def _command(role: str, what: str) -> click.Command:
         metavar="FILE",
         help="The cluster's configuration (TOML).",
     )
-    @click.option("--name", required=True, metavar="NAME", help=f"Which one: its table is [{role}.NAME].")
+    @click.option("--name", required=True, metavar="NAME", help=f"The server's name: its table is [{role}.NAME].")
     def serve_role(path: Path, name: str, **_: Any) -> None:
         _serve(path, role, name)
 
@@ -94,7 +94,7 @@ def _command(role: str, what: str) -> click.Command:
 
 
 class RoleCommands(click.Group):
-    """A command for each role of a cluster's servers; engines are loaded when one is asked for."""
+    """A command for each role of a cluster's servers. Engines are loaded when their commands are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""

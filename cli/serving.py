@@ -25,14 +25,14 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
     default="127.0.0.1:7400",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where clients reach it; port 0 takes any that is free.",
+    help="The address for clients; port 0 takes any free port.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(LEVELS),
     default="warning",
     show_default=True,
-    help="What is told on stderr, and whatever is worse.",
+    help="Log messages of this level and above on stderr.",
 )
 @click.option(
     "--compact-above",
@@ -40,10 +40,10 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
     metavar="SHARE",
     help="Compact the log when more than this share of it is garbage (0 to 1; default: never).",
 )
-@click.option("--certificate", type=FILE, metavar="FILE", help="The server's certificate (PEM), which makes it TLS.")
-@click.option("--certificate-key", "key", type=FILE, metavar="FILE", help="Its key, if in another file.")
-@click.option("--ca", type=FILE, metavar="FILE", help="Every client must show a certificate of this CA.")
-@click.option("--tokens", type=FILE, metavar="FILE", help="Who may do what: the file that `logdb token` writes.")
+@click.option("--certificate", type=FILE, metavar="FILE", help="The server's certificate (PEM); enables TLS.")
+@click.option("--certificate-key", "key", type=FILE, metavar="FILE", help="Its key, if it is in another file.")
+@click.option("--ca", type=FILE, metavar="FILE", help="Require a client certificate that this CA has signed.")
+@click.option("--tokens", type=FILE, metavar="FILE", help="The rights of clients: the file that `logdb token` writes.")
 @functools.partial(database, shows=False)
 @click.pass_context
 def serve(
@@ -51,9 +51,9 @@ def serve(
 ) -> None:
     """Serve the database in a directory to `logdb.connect` and to commands with --endpoints.
 
-    One line tells when it is ready. SIGTERM or Ctrl-C stop it: it answers what it has taken, and closes the
-    database. At addresses that are not this machine's own it listens only with a certificate, and tokens or
-    the CA of its clients' certificates.
+    Prints one line when it is ready. SIGTERM or Ctrl-C stop it: it answers the requests that it has accepted, and
+    closes the database; a second signal ends it at once. To listen at an address that other machines can reach,
+    it needs a certificate, and tokens or the CA of its clients' certificates.
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -1,7 +1,7 @@
-"""Which database a command works on, and how it is opened: the options that commands share.
+"""The database of a command, and how it is opened: the options that commands share.
 
-A command is run alone, and opens and closes the database itself; or it is a line in the shell, which keeps
-the database open and may have a transaction under way.
+A command that runs alone opens and closes the database itself. A command that is a line in the shell uses the shell's
+open database, and its transaction if one has begun.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Moment(NamedTuple):
-    """What `--at` and `--at-time` name; neither: now."""
+    """The version or time of `--at` and `--at-time`; now without them."""
 
     version: int | None
     time: dt.datetime | None
@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 class Reads(Protocol):
-    """What a database, a snapshot and a transaction have in common."""
+    """The reads that a database, a snapshot and a transaction offer."""
 
     def get(self, key: bytes) -> bytes | None: ...
     def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]: ...
@@ -56,35 +56,35 @@ class Reads(Protocol):
 
 @dataclass
 class Session:
-    """`path`: what `--db` says, `endpoints`: what `--endpoints` says, at most one of them; `given`: not by the
-    environment, which gives way. `shown`: to servers, the arguments of `logdb.connect` that say who asks. `shell_db`:
-    open while a shell runs; `transaction`: begun in it.
+    """The database of a command. `path`, `endpoints`: from `--db` or `--endpoints`, at most one of them; `is_explicit`:
+    from an option, which overrides the environment. `credentials`: the arguments of `logdb.connect` for authentication.
+    `shell_db`: the open database of a shell, `transaction`: begun in it.
     """
 
     path: Path | None = None
     endpoints: str | None = None
-    given: bool = False
-    shown: dict[str, Any] = field(default_factory=dict)
+    is_explicit: bool = False
+    credentials: dict[str, Any] = field(default_factory=dict)
     shell_db: Database | None = None
     transaction: Transaction | None = None
 
     @property
     def directory(self) -> Path:
         if self.endpoints is not None:
-            raise click.UsageError("this works on the directory itself: give --db DIR, not --endpoints")
+            raise click.UsageError("this command needs the directory itself: use --db DIR, not --endpoints")
         if self.path is None:
-            raise click.UsageError("which database? give --db DIR or set LOGDB_DB")
+            raise click.UsageError("no database is named: use --db DIR or set LOGDB_DB")
         return self.path
 
-    def choose(self, *, path: Path | None = None, endpoints: str | None = None, given: bool) -> None:
-        """Take one of the two; raises UsageError if the other one has been given as plainly."""
+    def choose(self, *, path: Path | None = None, endpoints: str | None = None, is_explicit: bool) -> None:
+        """Use one of the two. Raises UsageError if the other one was set in the same way."""
         other = self.endpoints if endpoints is None else self.path
-        if other is not None and given == self.given:
-            if given:
-                raise click.UsageError("give --db or --endpoints, but not both")
-            raise click.UsageError("LOGDB_DB and LOGDB_ENDPOINTS are both set: unset one, or give an option")
-        if given or not self.given:
-            self.path, self.endpoints, self.given = path, endpoints, given
+        if other is not None and is_explicit == self.is_explicit:
+            if is_explicit:
+                raise click.UsageError("use --db or --endpoints, but not both")
+            raise click.UsageError("LOGDB_DB and LOGDB_ENDPOINTS are both set: unset one, or use an option")
+        if is_explicit or not self.is_explicit:
+            self.path, self.endpoints, self.is_explicit = path, endpoints, is_explicit
 
     @contextmanager
     def open(self, *, read_only: bool, create: bool = False) -> Iterator[Database]:
@@ -94,7 +94,7 @@ class Session:
             return
         if self.endpoints is not None:
             try:
-                db = logdb.connect(self.endpoints, **self.shown)
+                db = logdb.connect(self.endpoints, **self.credentials)
             except ValueError as error:
                 raise BadInput(str(error)) from error
             except ModuleNotFoundError as error:
@@ -109,7 +109,7 @@ class Session:
 
     @contextmanager
     def reading(self, moment: Moment) -> Iterator[Reads]:
-        """What reads go to: the transaction under way, or the database at that moment."""
+        """The current transaction, or the database at that moment."""
         if self.transaction is not None and moment.is_now:
             yield self.transaction
             return
@@ -132,8 +132,8 @@ def _set_database(ctx: click.Context, param: click.Parameter, value: Any) -> Non
         return
     if session.shell_db is not None:
         raise click.UsageError("the shell has its database open already: --db and --endpoints belong to `logdb shell`")
-    given = ctx.get_parameter_source(str(param.name)) is not ParameterSource.ENVIRONMENT
-    session.choose(**{_CHOICES[str(param.name)]: value}, given=given)
+    is_explicit = ctx.get_parameter_source(str(param.name)) is not ParameterSource.ENVIRONMENT
+    session.choose(**{_CHOICES[str(param.name)]: value}, is_explicit=is_explicit)
 
 
 def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) -> dt.datetime | None:
@@ -145,13 +145,13 @@ def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(str(error)) from None
 
 
-SHOWN: Final = {
-    "ca": "Connect by TLS to servers with a certificate of this CA (PEM)",
-    "certificate": "Show this certificate to servers that ask for one (PEM)",
-    "certificate_key": "The key of --certificate, if that is another file",
-    "token_file": "A file with the token that servers want",
+CREDENTIALS: Final = {
+    "ca": "Connect with TLS to servers whose certificate this CA (PEM) has signed",
+    "certificate": "Present this certificate (PEM) to servers that require one",
+    "certificate_key": "The key of --certificate, if it is in another file",
+    "token_file": "A file with the token that the servers require",
 }
-"""What one shows to servers. All commands take these options, the group tells of them."""
+"""The credentials for servers. Every command accepts these options; only the group's help lists them."""
 
 
 def _show(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
@@ -159,17 +159,17 @@ def _show(ctx: click.Context, param: click.Parameter, value: Path | None) -> Non
     if value is None:
         return
     if param.name != "token_file":
-        session.shown[str(param.name)] = value
+        session.credentials[str(param.name)] = value
         return
     try:
-        session.shown["token"] = value.read_text().strip()
+        session.credentials["token"] = value.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{value} cannot be read: {getattr(error, 'strerror', 'it is no text')}") from error
+        raise BadInput(f"{value} cannot be read: {getattr(error, 'strerror', 'it is not text')}") from error
 
 
 def showing(command: F, environment: bool = False) -> F:
-    """The options that say who asks; `environment`: with variables that say it as well."""
-    for name, what in reversed(SHOWN.items()):
+    """The options with credentials for servers; `environment`: also from environment variables."""
+    for name, what in reversed(CREDENTIALS.items()):
         variable = "LOGDB_" + name.upper()
         option = click.option(
             "--" + name.replace("_", "-"),
@@ -186,8 +186,8 @@ def showing(command: F, environment: bool = False) -> F:
 
 
 def endpoints(command: F, *, environment: bool = False, shows: bool = True, what: str = OF_DATABASE) -> F:
-    """The option `--endpoints`, and what `shows` who asks; only the group looks at the environment, lest it outweighs
-    what the group was given.
+    """The option `--endpoints`, and with `shows` those of `showing`. Only the group reads the environment, so that it
+    does not override an option of the group.
     """
     if shows:
         command = showing(command, environment)
@@ -216,7 +216,7 @@ def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
 
 def as_json(command: F) -> F:
     """The option `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="JSON for programs: one object a line.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")(command)
 
 
 def notation(command: F) -> F:
@@ -226,7 +226,7 @@ def notation(command: F) -> F:
         "notation",
         is_flag=True,
         callback=lambda ctx, param, value: HEX if value else TEXT,
-        help="Keys and values are hexadecimal, as given and as shown (default: UTF-8 text).",
+        help="Keys and values are hexadecimal, in arguments and in output (default: UTF-8 text).",
     )(command)
 
 

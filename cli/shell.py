@@ -188,7 +188,7 @@ def shell(ctx: click.Context, read_only: bool) -> None:
     """Run commands on one open database, line by line; begin, commit and abort make transactions of several
     lines.
 
-    Lines from a pipe work too: it ends at the first line that fails with an exit code of 2 or more, and its
+    Lines from a pipe work too: the shell ends at the first line that fails with exit code 2 or higher, and its
     own exit code is the greatest of all lines.
     """
     session: Session = ctx.obj

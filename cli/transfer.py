@@ -44,17 +44,17 @@ Entry = Callable[[int, Row], tuple[bytes, bytes]]
     "--format", "kind", type=click.Choice(FORMATS), help="The file's format (default: by its suffix)."
 )
 @click.option(
-    "--key", "key_columns", metavar="COL[,COL...]", help="The columns that make the key, joined with /."
+    "--key", "key_columns", metavar="COL[,COL...]", help="The columns that form the key, joined with /."
 )
 @click.option(
     "--key-template", metavar="TEXT", help="The key with columns filled in: '{year}-{month:02d}-{carrier}'."
 )
-@click.option("--prefix", default="", metavar="P", help="Put P before every key.")
+@click.option("--prefix", default="", metavar="P", help="Prefix every key with P.")
 @click.option(
     "--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows in one transaction."
 )
 @click.option(
-    "--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N rows."
+    "--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Skip the first N rows."
 )
 @label
 @as_json
@@ -75,27 +75,27 @@ def import_(
     """Import the rows of FILE (CSV with a header, JSON lines, Parquet; .csv and .jsonl also .gz or .zip;
     `-`: standard input).
 
-    With --key or --key-template every row becomes a JSON object under the key that its columns make. A CSV
-    cell that is just how a number is written (7, -1.5, but not 007) becomes a number, an empty one null.
-    Without them the file must have the columns key and value, as `logdb export` writes them, and those keys
-    and values come back byte by byte.
+    With --key or --key-template every row becomes a JSON object under the key that its columns form. A CSV cell
+    in the usual form of a number (7, -1.5, but not 007) becomes a number, an empty cell null. Without these
+    options the file must have the columns key and value, as `logdb export` writes them; those keys and values
+    are restored byte for byte.
 
-    Rows go in by transactions of --batch rows. After Ctrl-C or an error all whole batches are in, and the
-    message says with which --skip to go on.
+    Each transaction writes --batch rows. After Ctrl-C or an error all complete batches are stored, and the
+    message gives the --skip to continue with.
 
-    A directory that `logdb export` has written with Spark is imported into an empty database: as it was, or
-    from a history transaction by transaction. After Ctrl-C the same command goes on.
+    A directory that `logdb export` has written with Spark is imported into an empty database: its state or, if
+    it was exported with --history, every transaction. After Ctrl-C the same command continues.
     """
     if key_columns is not None and key_template is not None:
-        raise click.UsageError("give --key or --key-template, but not both")
+        raise click.UsageError("use --key or --key-template, but not both")
     if key_columns is None and key_template is None and _is_export(file):
         if prefix or skip:
-            raise click.UsageError("an export is imported as it is: without --prefix and --skip")
+            raise click.UsageError("--prefix and --skip do not apply to an export")
         _import_export(session, file, batch, label, as_json)
         return
     kind = kind or format_of(file)
     if kind is None:
-        raise click.UsageError(f"what is in {file}? give --format {'|'.join(FORMATS)}")
+        raise click.UsageError(f"the suffix of {file} names no format: use --format {'|'.join(FORMATS)}")
     makes_key = key_columns is not None or key_template is not None
     source = open_source(file, kind, typed=makes_key)
     entry = (
@@ -330,10 +330,10 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
 @click.option(
     "--json-values",
     is_flag=True,
-    help="The values are JSON objects: write their fields (CSV) or themselves (jsonl).",
+    help="The values are JSON objects: write their fields (CSV) or the objects (jsonl).",
 )
-@click.option("--base", metavar="DIR", help="An earlier export by Spark: read only what has changed since.")
-@click.option("--history", is_flag=True, help="With Spark: also every change since the oldest version left.")
+@click.option("--base", metavar="DIR", help="An earlier export by Spark: read only the changes since then.")
+@click.option("--history", is_flag=True, help="With Spark: also every change since the oldest retained version.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @moment
 @as_json
@@ -354,17 +354,17 @@ def export(
 ) -> None:
     """Export the database at one version to a file, or with Spark to a directory of Parquet files.
 
-    CSV and JSON lines have a key and a value; bytes that are no UTF-8 are base64:... in CSV and {"base64":
-    "..."} in JSON. A suffix .gz compresses. --json-values undoes `import --key`: the rows come out as they
-    went in, keys are not written. PATH with the suffix .parquet is one file, any other PATH with --format
-    parquet is a new directory that Spark writes, with a manifest. The file appears whole or not at all.
+    CSV and JSON lines have a key and a value; bytes that are not UTF-8 are written as base64:... in CSV and
+    {"base64": "..."} in JSON. The suffix .gz compresses the file. --json-values reverses `import --key`: it
+    writes the imported rows, without keys. A PATH with the suffix .parquet is one file, any other PATH with
+    --format parquet is a new directory that Spark writes, with a manifest. A file appears complete or not at all.
 
-    --format delta makes the directory a Delta table, or gives one that it has made its next version. An
-    export by Spark that was killed goes on when it is run again, at the version that it had begun with.
+    --format delta creates a Delta table in the directory, or adds a version to the table that it has created.
+    An export by Spark that was killed continues when it is run again, at the version at which it began.
     """
     kind = kind or format_of(to)
     if kind is None:
-        raise click.UsageError(f"what is {to} to be? give --format {'|'.join(EXPORTED_FORMATS)}")
+        raise click.UsageError(f"the suffix of {to} names no format: use --format {'|'.join(EXPORTED_FORMATS)}")
     if kind in ("parquet", "delta") and json_values:
         raise click.UsageError("--json-values goes with csv and jsonl")
     when, begin = (
@@ -422,7 +422,7 @@ def _export_with_spark(
 def _servers(session: Session) -> Any:
     from spark_export.endpoints import Endpoints
 
-    return Endpoints.of(session.endpoints or "", **session.shown)
+    return Endpoints.of(session.endpoints or "", **session.credentials)
 
 
 def _check_target(path: Path, force: bool) -> None:

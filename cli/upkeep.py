@@ -1,4 +1,4 @@
-"""Looking after a database: compact, pin, unpin, checkpoint, verify, audit."""
+"""Maintenance of a database: compact, pin, unpin, checkpoint, verify, audit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .session import Session, as_json, database
 @database
 @click.pass_obj
 def compact(session: Session, before: int | None, as_json: bool) -> None:
-    """Drop what only reads before a version could see, and give its disk space back. Pins hold it back."""
+    """Remove data that only reads of older versions need, and free its disk space. Pinned versions stay readable."""
     with session.open(read_only=False) as db, rendering.counting("compacting", "entries") as add:
         done = db.compact(before, progress=add)
     rendering.answer(
@@ -61,7 +61,7 @@ def pin(session: Session, name: str | None, at: int | None, as_json: bool) -> No
 @database
 @click.pass_obj
 def unpin(session: Session, name: str) -> None:
-    """Give up the pin NAME. Exit code 1 if there is none."""
+    """Remove the pin NAME. Exit code 1 if there is none."""
     with session.open(read_only=False) as db:
         if name not in db.pins:
             raise Negative(f"no pin {name!r}")
@@ -73,14 +73,14 @@ def unpin(session: Session, name: str) -> None:
 @database
 @click.pass_obj
 def checkpoint(session: Session, as_json: bool) -> None:
-    """Bring the checkpoint of the key map up to date, so that opening the database replays nothing."""
+    """Write a checkpoint of the key map, so that the next opening of the database replays nothing."""
     with session.open(read_only=False) as db, rendering.counting("writing the checkpoint", "keys") as add:
         version = db.checkpoint(progress=add)
     rendering.answer(as_json, {"covers": version}, f"the checkpoint covers version {version}")
 
 
 @click.command()
-@click.option("--rebuild", is_flag=True, help="First make the checkpoint anew from the log.")
+@click.option("--rebuild", is_flag=True, help="First rebuild the checkpoint from the log.")
 @as_json
 @database
 @click.pass_obj
@@ -88,7 +88,7 @@ def verify(session: Session, rebuild: bool, as_json: bool) -> None:
     """Check every byte on disk: the log by its checksums, the checkpoint against the log. Exit code 1 if
     there is damage.
 
-    Damage in the log is for a backup to mend, damage in the checkpoint (map/) for --rebuild.
+    Repair damage in the log by restoring a backup, and damage in the checkpoint (map/) with --rebuild.
     """
     path = session.directory
     if rebuild:
@@ -115,8 +115,8 @@ def verify(session: Session, rebuild: bool, as_json: bool) -> None:
 @database
 @click.pass_obj
 def audit(session: Session, as_json: bool) -> None:
-    """Decide every commit in the log again, and name the first that was decided differently. Exit code 1 if
-    there is one.
+    """Decide every commit in the log again, and report the first whose decision differs. Exit code 1 if there is
+    one.
     """
     with rendering.progress("auditing", "records") as tick:
         found = inspection.audit(session.directory, progress=tick)
@@ -125,7 +125,7 @@ def audit(session: Session, as_json: bool) -> None:
         found._asdict(),
         f"{found.commits:,} commits up to version {found.through} decided again, {found.aborted:,} of them aborted"
         + (f", {found.trusted:,} from before a compaction trusted" if found.trusted else "")
-        + (": all as they were" if found.difference is None else ""),
+        + (": no decision differs" if found.difference is None else ""),
     )
     if found.difference is not None:
         raise Negative(found.difference)

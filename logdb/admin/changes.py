@@ -1,7 +1,7 @@
-"""Changes of a cluster's shape: shards added and finalized, servers replaced, a whole cluster brought up.
+"""Changes of a cluster: adding and finalizing shards, replacing servers, starting a whole cluster.
 
-Each can be done again after it was cut short: what is there already is not made twice. Where the cluster's servers run
-on this machine, missing ones are started; elsewhere it is said how many are missing.
+Each change can be repeated after an interruption: a part that is done is not done twice. If the cluster's servers run
+on this machine, missing servers are started; otherwise the error names their number.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from logdb.log.requests import Configuration, ConfiguredServer
 from logdb.security.credentials import NONE, Credentials
 
 TIMEOUT_S: Final = 60.0
-"""So long a change, or spare servers that must make themselves known, may take."""
+"""Maximum time of a change, and for spare servers to register."""
 CONNECT_S: Final = 5.0
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
-"""A progress bar of that title: hears how much is done, and of how much."""
+"""A progress bar with that title; its function is called with the progress and the total."""
 
 
 @contextmanager
@@ -45,8 +45,8 @@ def never(view: Configuration) -> bool:
 
 
 class Operator:
-    """Works on the cluster that answers at `endpoints`, or whose directory is `layout`; with one, it may start
-    servers. `progress`: shows how far things are. `credentials`: what the servers are shown."""
+    """Operates the cluster at `endpoints`, or the one whose directory is `layout`, whose servers it can start.
+    `progress`: shows the progress. `credentials`: for the servers."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Operator:
 
     @property
     def is_local(self) -> bool:
-        """Whether the cluster has its directory here."""
+        """Whether the cluster's directory is on this machine."""
         return self._layout is not None
 
     # ---- looking
 
     def status(self) -> ClusterStatus:
-        """What the cluster is doing. Raises Unavailable if nobody answers at the endpoints."""
+        """The status of the cluster. Raises Unavailable if no server answers at the endpoints."""
         name = self._layout.file.name if self._layout else ""
         return in_shared_loop(observe(self._known(), name, self._credentials))
 
@@ -79,9 +79,9 @@ class Operator:
     # ---- the whole
 
     def bring_up(self) -> list[str]:
-        """Start what does not run, add the shards that a new cluster is to have, and wait until the cluster uses every
-        server that was started. Returns their names. If that cannot be done, or Ctrl-C comes, they are ended again.
-        Raises Unavailable, OSError."""
+        """Start the servers that do not run, add the first shards of a new cluster, and wait until the cluster uses
+        all started servers. Returns their names. On an error, or Ctrl-C, it stops them again. Raises Unavailable,
+        OSError."""
         assert self._layout is not None
         up = running(self._layout)
         missing = [server for server in self._layout.file.servers.values() if server.name not in up]
@@ -99,7 +99,7 @@ class Operator:
         return [server.name for server in missing]
 
     def _add_first_shards(self, log: RemoteLog, layout: Layout, tick: Callable[[int, int | None], None]) -> None:
-        """Shards are numbered from 1 on and numbers are not used again: so those that were added once are known."""
+        """Add shards up to the configured number. Shard numbers are never reused, so they count all that were added."""
         while (made := _view(log).next_shard - 1) < layout.file.shards:
             tick(made, layout.file.shards)
             self._spares(log, layout.members_per_shard)
@@ -107,7 +107,7 @@ class Operator:
         tick(made, made)
 
     def _await_registration(self, names: set[str], tick: Callable[[int, int | None], None]) -> None:
-        """Return when the cluster uses all of these servers. Raises Unavailable after PATIENCE_S."""
+        """Return when the cluster uses all of these servers. Raises Unavailable after TIMEOUT_S."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             waiting = [one for one in self.status().servers if one.name in names and not one.registered]
@@ -116,14 +116,14 @@ class Operator:
                 return
             if time.monotonic() > deadline:
                 one = waiting[0]
-                raise Unavailable(f"{one.role} {one.name} does not join within {TIMEOUT_S:g} s: {one.state}")
+                raise Unavailable(f"{one.role} {one.name} has not joined within {TIMEOUT_S:g} s: {one.state}")
             time.sleep(POLL_S)
 
     # ---- shards and servers
 
     def add_shard(self, servers: Sequence[str] = ()) -> int:
-        """A new shard of these spares (numbers, names or addresses), or of any; and of new ones if they run here and
-        there are not enough. Raises Unavailable, ValueError."""
+        """Add a shard of these spares (numbers, names or addresses), or of any; on this machine, missing spares are
+        started. Returns its number. Raises Unavailable, ValueError."""
         with self._log() as log:
             if servers:
                 return log.reconfigure(calls.AddShard(tuple(self._chosen(log, servers))))
@@ -138,15 +138,15 @@ class Operator:
             except Unavailable:
                 if _view(log).next_shard == before:
                     raise
-            return _view(log).next_shard - 1  # it was waiting for servers itself, and has taken them
+            return _view(log).next_shard - 1  # the log itself was waiting for servers, and has used these
 
     def finalize_shard(self, shard: int, grace: int) -> None:
-        """Have a shard take no appends any more, after `grace` more cuts. Raises Unavailable."""
+        """Stop appends to a shard, after `grace` more cuts. Raises Unavailable."""
         with self._log() as log:
             log.finalize_shard(shard, grace)
 
     def add_replica(self, shard: int) -> int:
-        """One more server, a new one if need be, for a finalized shard. Returns its number. Raises Unavailable."""
+        """Add a server, which may be started for it, to a finalized shard. Returns its number. Raises Unavailable."""
         with self._log() as log:
             config = next((one for one in _view(log).shards if one.shard == shard), None)
             wanted = self._layout is not None and config is not None and config.state is calls.ShardState.FINALIZED
@@ -175,7 +175,7 @@ class Operator:
         raise ValueError(f"{which} is not a server of a shard; there are {_listed([member for _, member in members])}")
 
     def _is(self, member: ConfiguredServer, which: str) -> bool:
-        """Whether somebody means this server by its number, name or address."""
+        """Whether this is the number, name or address of a server."""
         if self._layout is not None and (self._layout.storage, which) in self._layout.file.servers:
             return member.address == self._layout.file.servers[self._layout.storage, which].address
         return which in (str(member.server), member.address)

@@ -1,9 +1,9 @@
 """The directory of a cluster whose servers run on this machine, and the cluster file in it.
 
-cluster.toml   the configuration, as `logdb serve` reads it; yours to edit while the servers are down
+cluster.toml   the configuration, which `logdb serve` reads; edit it only while the servers are down
 LOCK           held by the command that is changing the cluster
 data/NAME/     the directory of a server
-logs/NAME.log  what it says
+logs/NAME.log  its log
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logdb.wire.envelopes import MAPPING
 
 FILE: Final = "cluster.toml"
 SUSPECT_AFTER_MS: Final = 3_000
-"""Servers that share one machine may have to wait for each other; what a busy machine delays has not failed."""
+"""Servers that share a machine may delay each other; a delayed server has not failed."""
 
 HEAD: Final = """\
 # Made by `logdb cluster up`. One table for each server, which `logdb serve ROLE --config FILE --name NAME` runs.
@@ -46,7 +46,7 @@ listen = "{address}"
 
 
 class NotACluster(LogDBError):
-    """The directory is not one of a cluster, or not of the cluster that was asked for."""
+    """The directory is not a cluster's, or belongs to another cluster."""
 
 
 def servers_of(engine: Engine, shape: Shape) -> Iterator[tuple[str, str]]:
@@ -65,7 +65,7 @@ class Layout:
         """Raises NotACluster, Misconfigured."""
         self.path = path
         if not (path / FILE).exists():
-            raise NotACluster(f"there is no cluster in {path}: `logdb cluster up --dir {path}` makes one")
+            raise NotACluster(f"there is no cluster in {path}: `logdb cluster up --dir {path}` creates one")
         self.file = ClusterFile(path / FILE)
 
     @classmethod
@@ -74,7 +74,7 @@ class Layout:
         ValueError, OSError."""
         strangers = sorted(entry.name for entry in path.iterdir() if entry.name not in (LOCK, f"{FILE}.tmp"))
         if strangers:
-            raise NotACluster(f"{path} holds {strangers[0]!r} and no {FILE}; give an empty or a new directory")
+            raise NotACluster(f"{path} holds {strangers[0]!r} and no {FILE}; name an empty or a new directory")
         ports = free_ports(first_port)
         name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', path.resolve().name) or 'cluster'}-{secrets.token_hex(3)}"
         engine = engine_of(shape.engine)
@@ -92,12 +92,12 @@ class Layout:
 
     @property
     def log_path(self) -> Path:
-        """Where the servers' logs are."""
+        """The directory of the servers' logs."""
         return self.path / "logs"
 
     @property
     def endpoints(self) -> str:
-        """Where clients find the cluster."""
+        """The addresses for clients."""
         return ",".join(server.address for server in self._founders)
 
     @property
@@ -114,8 +114,8 @@ class Layout:
         """How many servers a shard takes."""
         return self.file.engine.operations.shard_size(self._founders[0])
 
-    def differs(self, shape: Shape, asked: set[str]) -> str:
-        """What of it that was `asked` for (names of Shape's fields) is not so here, "" if all is."""
+    def differs(self, shape: Shape, requested: set[str]) -> str:
+        """The first of the `requested` fields of a shape that differs here, for people; "" if none does."""
         engine = self.file.engine
         count = Counter(role for role, _ in self.file.servers)
         here = {
@@ -126,14 +126,14 @@ class Layout:
             "engine": engine.name,
             "policy": engine.operations.policy_of(self._founders[0]),
         }
-        for what in sorted(asked & set(here)):
-            wanted, has = getattr(shape, what), here[what]
-            if wanted not in ("", has):
-                return f"--{what} {has}, not {wanted}"
+        for field in sorted(requested & set(here)):
+            value, present = getattr(shape, field), here[field]
+            if value not in ("", present):
+                return f"--{field} {present}, not {value}"
         return ""
 
     def add_storage(self, count: int) -> list[str]:
-        """Write so many more storage servers into the file. Returns their names. `remove` undoes it."""
+        """Add `count` storage servers to the file. Returns their names. `remove` reverses it."""
         there = {name for role, name in self.file.servers if role == self.storage}
         letter = self.file.engine.roles[self.storage].letter
         numbers = (f"{letter}{number}" for number in range(1, 1 << 30))
@@ -145,7 +145,7 @@ class Layout:
         return names
 
     def remove(self, names: Sequence[str]) -> None:
-        """Take storage servers out of the file that `add_storage` has put there."""
+        """Remove storage servers that `add_storage` has added."""
         text = (self.path / FILE).read_text()
         for name in names:
             server = self.file.server(self.storage, name)
@@ -172,7 +172,7 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def free_ports(first: int) -> Iterator[int]:
-    """Ports of this machine's loopback address that nobody listens at, from `first` on. Raises Unavailable."""
+    """Free ports of this machine's loopback address, from `first` on. Raises Unavailable."""
     for port in range(first, 1 << 16):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -187,7 +187,7 @@ def free_ports(first: int) -> Iterator[int]:
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing. Raises ValueError if the text is no configuration."""
+    """Replace the file atomically. Raises ValueError if the text is not a valid configuration."""
     staging = path.with_suffix(".toml.tmp")
     with staging.open("w") as file:
         file.write(text)

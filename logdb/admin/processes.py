@@ -1,7 +1,7 @@
-"""The servers of a cluster file that run on this machine: who runs, starting some, ending some.
+"""The processes of a cluster file on this machine: finding, starting and stopping them.
 
-Who runs is told by the lock of a server's directory, which names its process and goes with it, and by the system's list
-of processes, for a server whose directory was removed under it; nothing is noted down that could be out of date.
+A running server is found by the lock of its directory, which names its process and ends with it, and in the system's
+list of processes, in case its directory was removed. There is no file with process numbers that could be out of date.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from logdb.system.directories import holding_process, is_locked
 
 POLL_S: Final = 0.05
 START_S: Final = 120.0
-"""So long a server may take to be ready; it can have much to replay."""
+"""Maximum time until a server is ready; it may have a long log to replay."""
 STOP_S: Final = 20.0
 
 Tick = Callable[[int, int], None]
@@ -59,14 +59,14 @@ def _started(config: Path) -> Iterator[tuple[str, int]]:
 
 
 class StartedServers:
-    """Servers that this command has started, until they are ready; they outlive it. `end` undoes it."""
+    """Servers that this command starts; they outlive it. `end` stops them again."""
 
     def __init__(self, layout: Layout, credentials: Credentials) -> None:
         self._layout, self._credentials = layout, credentials
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, servers: Sequence[ServerConfig], tick: Tick) -> None:
-        """Start them, and wait until all are ready. Raises Unavailable for one that cannot; OSError."""
+        """Start servers, and wait until all are ready. Raises Unavailable if one fails; OSError."""
         self._layout.log_path.mkdir(exist_ok=True)
         for server in servers:
             self._processes[server.name] = self._spawn(server)
@@ -91,27 +91,29 @@ class StartedServers:
             waiting = [server for server in waiting if not await self._is_ready(server)]
             tick(len(servers) - len(waiting), len(servers))
             if waiting and loop.time() > deadline:
-                raise Unavailable(f"{_title(waiting[0])} is not ready after {START_S:g} s: {self._why(waiting[0])}")
+                raise Unavailable(
+                    f"{_title(waiting[0])} is not ready after {START_S:g} s: {self._last_line(waiting[0])}"
+                )
             await asyncio.sleep(POLL_S if waiting else 0)
 
     async def _is_ready(self, server: ServerConfig) -> bool:
         """Raises Unavailable if it has ended."""
         process = self._processes[server.name]
         if process.poll() is not None:
-            raise Unavailable(f"{_title(server)} did not start: {self._why(server)}")
+            raise Unavailable(f"{_title(server)} did not start: {self._last_line(server)}")
         if holding_process(server.data) != process.pid:
             return False
         heard = await ask(server.address, server.cluster, credentials=self._credentials)
         return heard.serving and heard.hello is not None and heard.hello.address == server.address
 
-    def _why(self, server: ServerConfig) -> str:
-        """The last thing that it has said."""
+    def _last_line(self, server: ServerConfig) -> str:
+        """The last line of its log."""
         log = self._log_of(server)
         lines = log.read_text(errors="replace").splitlines()
-        return f"{lines[-1].removeprefix('error: ') if lines else 'it has said nothing'} (see {log})"
+        return f"{lines[-1].removeprefix('error: ') if lines else 'its log is empty'} (see {log})"
 
     def end(self) -> None:
-        """End those that have been started, and wait for them."""
+        """Stop the started servers, and wait for them."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
@@ -127,9 +129,9 @@ def _title(server: ServerConfig) -> str:
 
 
 def end(layout: Layout, tick: Tick, *, timeout_s: float = STOP_S, kill: bool = False) -> list[str]:
-    """Have those that run here end cleanly (SIGTERM), or be killed if they do not end within `timeout_s`.
+    """Stop the servers that run here (SIGTERM); with `kill`, kill those that still run after `timeout_s`.
 
-    A server gives up its lock before its process ends, so processes are waited for, not locks. Returns what still runs.
+    A server releases its lock before its process ends, so this waits for processes. Returns the servers that still run.
     """
     with ExitStack() as descriptors:
         ending = _StoppingServers(layout, descriptors)
@@ -140,7 +142,7 @@ def end(layout: Layout, tick: Tick, *, timeout_s: float = STOP_S, kill: bool = F
 
 
 class _StoppingServers:
-    """The servers of this machine while they end."""
+    """The servers of this machine while they stop."""
 
     def __init__(self, layout: Layout, descriptors: ExitStack) -> None:
         self._layout, self._servers = layout, tuple(layout.file.servers.values())
@@ -148,8 +150,8 @@ class _StoppingServers:
         self._found: dict[tuple[str, int], int] = {}  # (server, process) -> its descriptor
 
     def wait(self, number: signal.Signals, tick: Tick, timeout_s: float) -> list[str]:
-        """Send the signal to every process, also to one that takes its lock only now. Returns what runs after that
-        time."""
+        """Send the signal to every process, including one that takes its lock only now. Returns the servers that run
+        after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         signalled: set[tuple[str, int]] = set()
         while True:

@@ -1,7 +1,7 @@
-"""What a cluster is doing, as its servers say it themselves: every one is asked, and who is silent is shown as such.
+"""The status of a cluster, from requests to each of its servers; servers that do not answer are shown as such.
 
-The leader of the ordering layer makes sure that it leads before it tells the tail, and any replica tells the view, so
-a cluster without a leader is shown as far as it is known.
+The leader of the ordering layer confirms its leadership before it answers with the tail. Any replica answers with its
+view, so a status without a leader is incomplete, but shows the servers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Asking = Callable[..., Awaitable[Answer]]
 
 
 class KnownServer(NamedTuple):
-    """A server that is known of before anybody is asked: from a file, with the process that runs it here, if any."""
+    """A server to ask: from a file, with its process if it runs on this machine, or from another server."""
 
     address: Address
     role: str
@@ -58,15 +58,15 @@ class ServerStatus:
 
     @property
     def title(self) -> str:
-        """How people call it."""
+        """Its name for people."""
         return self.name or self.address
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One shard. `servers`: the numbers of its members, `addresses`: where they are, or were, if somebody newer is
-    there now. `joining`: those of them that still copy what was before; `replaced`: servers that serve until these have
-    caught up."""
+    """One shard. `servers`: the numbers of its members, `addresses`: their addresses, which newer servers may use now.
+    `joining`: members that still copy earlier records; `replaced`: servers that serve until these have caught
+    up."""
 
     shard: int
     state: str
@@ -78,7 +78,7 @@ class ShardStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """All of it, at `time_ns`. `leader`: its address, "" if there is none; without one `tail`, `cut` and
+    """A cluster at `time_ns`. `leader`: its address, "" if there is none; without one `tail`, `cut` and
     `cut_interval_ms` (the least time between two cuts) are None."""
 
     cluster: str
@@ -98,12 +98,12 @@ class ClusterStatus:
         return tuple(server for server in self.servers if server.shard == 0)
 
     def document(self, before: ClusterStatus | None) -> dict[str, Any]:
-        """The same for programs, with the rates since `before`."""
+        """The status for programs, with the rates since `before`."""
         cuts, records = self.rates(before)
         return {**asdict(self), "cuts_per_s": cuts, "records_per_s": records}
 
     def rates(self, before: ClusterStatus | None) -> tuple[float | None, float | None]:
-        """(cuts, records) a second since then; None where it is not known."""
+        """(cuts, records) per second since then; None if unknown."""
         if before is None:
             return None, None
         seconds = max(self.time_ns - before.time_ns, 1) / SECOND
@@ -115,7 +115,8 @@ def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
 
 
 async def observe(known: Iterable[KnownServer], cluster: str = "", credentials: Credentials = NONE) -> ClusterStatus:
-    """Ask everybody who is known, and whoever they know. Raises Unavailable if nobody answers and there is no file."""
+    """Ask the known servers, and the servers that they name. Raises Unavailable if no server answers and the cluster's
+    name is not given."""
     asking = partial(ask, credentials=credentials)
     servers = {server.address: server for server in known}
     heard = await _ask_all(asking, servers.values(), cluster)
@@ -156,7 +157,7 @@ def _ask_view(server: Hello) -> Any:
 
 
 def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServer]) -> list[KnownServer]:
-    """Who is known to those that have answered, and those of whom only the address was known."""
+    """Servers that the answers name, and the roles of those of which only the address was known."""
     found: dict[Address, str] = {}
     for address, answer in heard.items():
         if answer.hello is None:
@@ -173,7 +174,7 @@ def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServe
 
 
 async def _view(asking: Asking, engine: Engine, founders: Iterable[Address]) -> Configuration:
-    """The newest view of those that the founders have."""
+    """The newest configuration of the founders."""
     heard = await asyncio.gather(*[asking(address, "", _ask_view) for address in founders])
     views = [view for it in heard if (view := engine.operations.configuration_of(it.answer)) is not None]
     return max(views, key=lambda view: view.version, default=engine.operations.empty_configuration)
@@ -186,7 +187,7 @@ def made_of(
     heard: Mapping[Address, Answer],
     view: Configuration,
 ) -> ClusterStatus:
-    """What that comes to."""
+    """The status from the servers' answers."""
     told = {one: engine.operations.frontier_of(it.answer) for one, it in heard.items()}
     tails: dict[Address, Frontier] = {one: tail for one, tail in told.items() if tail is not None}
     leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
@@ -236,7 +237,7 @@ def _server(
     tail: int | None,
     founding: int,
 ) -> ServerStatus:
-    """`notes`: what else is to be said of storage servers that serve, by number."""
+    """`notes`: additions to the state of serving storage servers, by number."""
     number, shard = place if place is not None else (None, None)
     applied = heard.answer.answers[0].version if isinstance(heard.answer, Answers) else None
     alive = heard.hello is not None and heard.serving

@@ -17,7 +17,7 @@ from logdb.security.authenticator import lacking
 from logdb.security.credentials import NONE, Credentials
 from logdb.security.permissions import CALLS_NEED
 from logdb.system.forking import forked_text, own
-from logdb.transport.accepted_messages import taken_by
+from logdb.transport.accepted_messages import accepted_by
 from logdb.transport.discovery import client_hello
 from logdb.transport.peers import REFUSED_PAUSE_S, Peers
 from logdb.wire.envelopes import CLIENT
@@ -55,7 +55,7 @@ class HostedClient:
         self._asked: deque[tuple[Any, float | None, Waiter]] = deque()
         self._right = right
         self._peers = Peers(hello, credentials=credentials)
-        port = self._peers.attach(hello.address, taken_by(CLIENT, engine))
+        port = self._peers.attach(hello.address, accepted_by(CLIENT, engine))
         self._peers.denied = self._not_let_in
         self.host = Host(hello.address, build(hello.address), port, clock=self._clock, answered=self._answered)
         self.host.ended.add_done_callback(self._ended)

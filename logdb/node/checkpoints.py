@@ -1,10 +1,9 @@
-"""The map of a mapping server on disk: what the log says, up to where the last checkpoint reaches, so that a restart
-replays only the rest and the map may be larger than memory.
+"""The key map of a mapping server on disk, up to the record that the last checkpoint covers: a restart replays only the
+rest of the log, and the map may be larger than memory.
 
-What the core applies stays in memory until a checkpoint writes it, in slices, by a thread of its own; the loop goes on
-meanwhile. All of it is a function of the log, so whatever is damaged or lost is made again: nothing here is
-ever waited for, and nothing here is ever a reason to stop. LMDB itself may end a process that reads damaged tables,
-which is why they are read without it first (`check`).
+Applied records stay in memory until a checkpoint writes them, in slices, in a thread of its own; the event loop does
+not wait for it. The map is a function of the log, so damaged or lost tables are rebuilt, and the server continues.
+LMDB may end a process that reads damaged tables, so `check` reads them without LMDB first.
 """
 
 from __future__ import annotations
@@ -38,32 +37,32 @@ Damaged = Callable[[BaseException], None]
 T = TypeVar("T")
 
 MERGE_STEPS: Final = 4
-"""After so many it is seen whether a checkpoint is due, which comes first."""
+"""Number of merge steps between two checks for a due checkpoint, which has priority."""
 LOOK_S: Final = 0.5
-"""So often it is seen whether a checkpoint is due."""
+"""Interval between two checks for a due checkpoint."""
 SYNC_S: Final = 0.002
-"""A server pauses in the log for ten times this at most, as long as memory allows: as long as commits of the embedded
-database wait for a checkpoint where a sync takes so long."""
-TELL_S: Final = 5.0
-"""While a server has no state, it says so often how much of it has come."""
+"""The duration of a sync for the pacer: a server pauses in the log for at most ten times this while memory allows, as
+commits of the embedded database do."""
+REPORT_S: Final = 5.0
+"""Interval between two log lines about the progress of a server without state."""
 RETRY_S: Final = 2.0
-"""A disk that was full is tried again after so long."""
+"""Pause before the next attempt to write to a full disk."""
 
 DAMAGE: Final = (Corruption, MisplacedValue, lmdb.Error)
-"""What is raised where the tables are damaged."""
+"""The exceptions that damaged tables cause."""
 
 logger = logging.getLogger("logdb.server")
 
 
 class Checkpoints:
-    """The tables in a directory. `map` is for the core; `begin` when there is one, `close` when there is none any more.
+    """The tables in a directory. `map`: for the core. `begin` is called when the core has started, `close` at its end.
 
-    A checkpoint is due when what is in memory has grown past `overlay_bytes`, and `every_s` seconds after the last one
-    if there is anything new, and when a compaction has ended. `covers`: up to where the last one reaches. `damaged`
-    hears when the tables are.
+    A checkpoint is due when the changes in memory exceed `overlay_bytes`, `every_s` seconds after the last one if there
+    are changes, and after a compaction. `covers`: the newest record of the last checkpoint. `damaged` is called with
+    the exception if the tables are damaged.
 
-    Rows that only a read before a floor could see are removed once a checkpoint covers the compaction that has moved
-    the floor (MAP-4). Before that a restart begins with an older floor, reads those rows, and decides by them.
+    Rows that only reads before the floor could return are removed once a checkpoint covers the compaction that has
+    moved the floor (MAP-4). Before that, a restart begins with an older floor and needs these rows for its decisions.
     """
 
     def __init__(self, path: Path, identity: bytes, overlay_bytes: int, every_s: float, damaged: Damaged) -> None:
@@ -86,7 +85,7 @@ class Checkpoints:
         return self._checkpoint.covers
 
     def begin(self, core: MappingServer) -> None:
-        """Look after the map of this server."""
+        """Write checkpoints of this server's map from now on."""
         loop = asyncio.get_running_loop()
         self._cleaned, self._last = core.replica.cleaned, loop.time()
         self._pacer = Pacer(self._overlay_bytes, loop.time)
@@ -96,8 +95,8 @@ class Checkpoints:
         self._task.add_done_callback(self._over)
 
     def _pause_ns(self) -> int:
-        """How long the server has to wait before it reads on in the log: the verdicts that its clients wait for come
-        later then, so they write no faster than checkpoints take it in."""
+        """How long the server has to pause in the log: its verdicts are delayed, so that clients do not write faster
+        than checkpoints can."""
         pacer, size = self._pacer, self.map.active.size
         brought, self._size = max(size - self._size, 0), size
         if pacer is None or not pacer.is_pressed:
@@ -116,19 +115,19 @@ class Checkpoints:
         replica, loop = core.replica, asyncio.get_running_loop()
         told = loop.time()
         while True:
-            if core.bootstrap.is_active and loop.time() > told + TELL_S:
+            if core.bootstrap.is_active and loop.time() > told + REPORT_S:
                 told = loop.time()
                 source = "another server" if core.bootstrap.recovery is None else "the log"
-                logger.info("it has no state yet", extra={"source": source, "versions": core.bootstrap.rows})
+                logger.info("no state yet", extra={"source": source, "versions": core.bootstrap.rows})
             await asyncio.sleep(LOOK_S)
             try:
                 await self.look(replica)
             except Unavailable as error:
-                logger.error("checkpoint failed; it is tried again", extra={"why": str(error)})
+                logger.error("checkpoint failed; retrying", extra={"why": str(error)})
                 await asyncio.sleep(RETRY_S)
 
     async def look(self, replica: Replica) -> None:
-        """Write a checkpoint if one is due, and remove what it needs no more. Raises Unavailable."""
+        """Write a checkpoint if one is due, and remove rows that it no longer needs. Raises Unavailable."""
         if self._under_way is not None or self._is_due(replica):
             await self._write(replica)
         if self._cleaned > self._checkpoint.pruned:
@@ -143,7 +142,7 @@ class Checkpoints:
         return replica.applied != self.covers and since >= self._every_s
 
     async def _write(self, replica: Replica) -> None:
-        """Of a checkpoint that is still being taken from another server only rows: `covers` stays 0."""
+        """Write a checkpoint. While a state is still being taken from another server it has only rows, and covers 0."""
         if self._under_way is None:
             applied, state = replica.applied, replica.unsaved() if replica.applied else []
             self._under_way = applied, replica.cleaned, self.map.freeze(), state
@@ -161,7 +160,7 @@ class Checkpoints:
         write_paced(self._checkpoint, self._pacer, frozen, target, state, lambda _: self._check_stopping())
 
     def _merge_on(self) -> bool:
-        """Some steps of the merges that are due; whether there may be more."""
+        """Run some steps of the due merges. Returns whether there may be more."""
         assert self._pacer is not None
         for _ in range(MERGE_STEPS):
             self._check_stopping()
@@ -182,10 +181,10 @@ class Checkpoints:
 
     def _check_stopping(self) -> None:
         if self._stopping.is_set():
-            raise Unavailable("the server stops")
+            raise Unavailable("the server is stopping")
 
     async def close(self) -> None:
-        """End, after the slice under way. What is in memory is in the log as well."""
+        """Stop after the current slice. Changes in memory are not lost: the log has them."""
         self._stopping.set()
         if self._task is not None:
             self._task.cancel()
@@ -196,26 +195,26 @@ class Checkpoints:
 
 
 def _opened(path: Path, identity: bytes) -> Checkpoint:
-    """The tables, empty ones unless a whole checkpoint is there."""
+    """The tables; empty ones if there is no complete checkpoint."""
     if path.exists():
         try:
             checkpoint = Checkpoint(path, identity, inline=True)
             if checkpoint.covers:
                 return checkpoint
-            checkpoint.close()  # rows from another server, not all: a compaction may have dropped some of them since
+            checkpoint.close()  # some rows of another server: a compaction may have removed some of them since
         except DAMAGE as error:
-            logger.warning("the checkpoint is damaged, and made again", extra={"why": str(error)})
+            logger.warning("the checkpoint is damaged and will be rebuilt", extra={"why": str(error)})
         wipe(path)
     return Checkpoint(path, identity, inline=True)
 
 
 async def check(path: Path) -> None:
-    """Remove the tables if they are not as they were written. Raises Unavailable when they cannot be read."""
+    """Remove the tables if they are damaged. Raises Unavailable if they cannot be read."""
     try:
         await asyncio.to_thread(check_tables, path)
     except Corruption as damage:
         why = damage.what.removesuffix(f"; {ADVICE}")
-        logger.warning("the checkpoint is damaged, and made again", extra={"why": why})
+        logger.warning("the checkpoint is damaged and will be rebuilt", extra={"why": why})
         wipe(path)
 
 

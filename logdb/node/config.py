@@ -1,4 +1,4 @@
-"""The configuration of a cluster: one TOML file, the same on every machine, and of it what one server needs to know.
+"""The configuration of a cluster: one TOML file, the same on every machine, and the configurations of its servers.
 
     [cluster]
     name = "demo"
@@ -12,18 +12,18 @@
     [mapping.m1]
     listen = "127.0.0.1:7421"
 
-Every server has a table of its own, `[ROLE.NAME]`. A machine's file may leave out servers of other machines, but has
-all founders (the ordering replicas of Scalog) and mapping servers. `engine` in [cluster] names the log's engine, which
-has roles and keys of its own. `settings_of` has every key, with what it may be.
-Whatever is wrong is said with the file, the line and what would be right (`Misconfigured`).
+Every server has a table of its own, `[ROLE.NAME]`. The file on one machine may omit servers of other machines, but
+lists all founders (the ordering replicas of Scalog) and all mapping servers. `engine` in [cluster] names the engine of
+the log, which has roles and keys of its own. `settings_of` lists every key and its valid values. Errors name the file,
+the line and the valid values (`Misconfigured`).
 
-Beyond one machine there must be
+A cluster beyond one machine needs
 
     [security]
-    ca = "certificates/ca.pem"                      # whoever comes must show a certificate of it
+    ca = "certificates/ca.pem"                      # has signed every server's and client's certificate
     certificate = "certificates/{role}-{name}.pem"  # of each server; see `logdb.transport.node_authenticator`
     key = "certificates/{role}-{name}.key"
-    tokens = "tokens.toml"                          # see `logdb.security.access`; without it clients may do all
+    tokens = "tokens.toml"                          # see `logdb.security.access`; without it clients have all rights
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from logdb.wire.envelopes import MAPPING
 
 
 class Misconfigured(LogDBError, ValueError):
-    """A configuration file says something that it must not. `path`, `line` (None: the file as a whole)."""
+    """An error in a configuration file: its `path` and `line` (None: the file as a whole)."""
 
     def __init__(self, path: Path, line: int | None, what: str) -> None:
         self.path, self.line, self.what = path, line, what
@@ -54,7 +54,7 @@ class Misconfigured(LogDBError, ValueError):
 
 def _share(value: float) -> float:
     if not 0 < value <= 1:
-        raise ValueError("a share more than 0.0, up to 1.0, which means never")
+        raise ValueError("a share above 0.0 and up to 1.0, which means never")
     return value
 
 
@@ -109,7 +109,7 @@ _SETTINGS: Final[dict[str, Setting]] = {
     "key": Setting(str, str, ("security",)),
     "tokens": Setting(str, Path, ("security",)),
 }
-"""Beside those of the engine."""
+"""In addition to the settings of the engine."""
 
 _KINDS: Final = {str: "a string", int: "a whole number", float: "a number with a point", dict: "a table"}
 
@@ -117,8 +117,8 @@ _KINDS: Final = {str: "a string", int: "a whole number", float: "a number with a
 class ClusterFile:
     """A configuration file, checked as a whole when it is read. Raises Misconfigured.
 
-    `servers`: the configuration of every server in it, by its role and name. `shards`: how many `logdb cluster up` adds
-    to a new cluster.
+    `servers`: the configuration of every server, by role and name. `shards`: the number of shards that `logdb cluster
+    up` adds to a new cluster.
     """
 
     def __init__(self, path: Path) -> None:
@@ -127,7 +127,7 @@ class ClusterFile:
             self._text = path.read_bytes().decode()
             tables = tomllib.loads(self._text)
         except OSError as error:
-            raise Misconfigured(path, None, f"it cannot be read: {error.strerror}") from error
+            raise Misconfigured(path, None, f"cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise Misconfigured(path, None, "it is not UTF-8 text") from error
         except tomllib.TOMLDecodeError as error:
@@ -138,7 +138,9 @@ class ClusterFile:
         for name in tables:
             if name not in ("cluster", "security", *roles):
                 there = ", ".join(["[cluster]", "[security]", *[f"[{role}.NAME]" for role in self.engine.roles]])
-                raise self._wrong((name,), f"[{name}] is no table of it; there are {there} and [{MAPPING}.NAME]")
+                raise self._wrong(
+                    (name,), f"[{name}] is not a table of this file; there are {there} and [{MAPPING}.NAME]"
+                )
         self._cluster = self._checked(("cluster",), tables.get("cluster"))
         self.name: str = self._required(("cluster",), self._cluster, "name")
         self.shards: int = self._cluster.get("shards", 0)
@@ -169,7 +171,7 @@ class ClusterFile:
         """The configuration of one server. Raises Misconfigured."""
         if (role, name) not in self.servers:
             names = [other for kind, other in self.servers if kind == role]
-            there = f"there are {', '.join(names)}" if names else "there is none of that role"
+            there = f"it has {', '.join(names)}" if names else "it has none of that role"
             raise Misconfigured(self.path, None, f"it has no table [{role}.{name}]; {there}")
         return self.servers[role, name]
 
@@ -186,7 +188,7 @@ class ClusterFile:
         named = {}
         for name, table in tables.items():
             if not isinstance(table, dict):
-                raise self._wrong((role, name), f"{name} stands in no server's table; write [{role}.NAME] above it")
+                raise self._wrong((role, name), f"{name} is not in a server's table; write [{role}.NAME] above it")
             path = (role, _try(_text, name) or "")
             if not path[1]:
                 raise self._wrong((role, name), f"{name!r} must be a name without blanks, / and =")
@@ -209,7 +211,7 @@ class ClusterFile:
             setting = self._settings.get(key)
             if setting is None or path[0] not in setting.tables:
                 allowed = ", ".join(sorted(name for name, other in self._settings.items() if path[0] in other.tables))
-                raise self._wrong((*path, key), f"{key} is no key of {shown}; there are {allowed}")
+                raise self._wrong((*path, key), f"{key} is not a key of {shown}; its keys are {allowed}")
             if type(value) is not setting.kind:
                 raise self._wrong((*path, key), f"{key} must be {_KINDS[setting.kind]}, it is {value!r}")
             try:
@@ -220,18 +222,18 @@ class ClusterFile:
 
     def _required(self, path: tuple[str, ...], table: Mapping[str, Any], key: str) -> Any:
         if key not in table:
-            raise self._wrong(path, f"[{'.'.join(path)}] lacks the key {key}")
+            raise self._wrong(path, f"[{'.'.join(path)}] needs the key {key}")
         return table[key]
 
     def _check_addresses(self, named: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
-        """No two servers listen, or are found, at one address, or keep their data in one directory."""
+        """Check that no two servers share an address or a directory."""
         taken: dict[tuple[str, Any], tuple[str, ...]] = {}
         for role, tables in named.items():
             for name, table in tables.items():
                 mine = {
                     ("address", table["address"]): "address",
-                    ("address", _place(table["listen"], table["address"])): "listen",
-                    ("address", _place(table.get("metrics"), table["address"])): "metrics",
+                    ("address", _listened(table["listen"], table["address"])): "listen",
+                    ("address", _listened(table.get("metrics"), table["address"])): "metrics",
                     ("data", table["data"]): "data",
                 }
                 for what, key in mine.items():
@@ -242,7 +244,7 @@ class ClusterFile:
                                           + (f" in line {line}" if line else ""))  # fmt: skip
 
     def _check_reach(self, named: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
-        """Whoever can reach a server from another machine must show who they are."""
+        """Check that servers which other machines can reach have a table [security]."""
         if self._security is not None:
             for key in ("ca", "certificate", "key"):
                 self._required(("security",), self._security, key)
@@ -265,7 +267,7 @@ class ClusterFile:
         return Security(**filled)
 
     def _engine_in(self, cluster: Any) -> str:
-        """The engine, which says what else may be in the file."""
+        """The engine, which determines the other keys of the file."""
         value = cluster.get("engine", ENGINES[0]) if isinstance(cluster, dict) else ENGINES[0]
         if value not in ENGINES:
             there = ", ".join(f'"{name}"' for name in ENGINES)
@@ -287,7 +289,8 @@ class ClusterFile:
         return Misconfigured(self.path, self._line(key), what)
 
     def _line(self, key: tuple[str, ...]) -> int | None:
-        """Where a key is set, or else its table begins: after that statement the file, cut off there, has it."""
+        """The line that sets a key or, without one, begins its table: the file has it if it is cut off after that
+        line."""
         lines = self._text.splitlines()
         begin = 1
         for count in range(1, len(lines) + 1):
@@ -302,16 +305,16 @@ class ClusterFile:
         return self._line(key[:-1]) if len(key) > 1 else None
 
 
-def _place(listen: Address | None, address: Address) -> Address | None:
-    """Where that is: to listen at all addresses of a machine is to listen at the one by which others find it."""
+def _listened(listen: Address | None, address: Address) -> Address | None:
+    """The address that is taken by listening there; a wildcard host stands for the host in `address`."""
     if listen is None or parsed(listen)[0] not in ("0.0.0.0", "::"):
         return listen
     return f"{address.rpartition(':')[0]}:{parsed(listen)[1]}"
 
 
-def _try(what: Callable[[str], Any], text: str) -> Any:
-    """What comes of it, None if that is an error."""
+def _try(parse: Callable[[str], Any], text: str) -> Any:
+    """The parsed text, None if it is invalid."""
     try:
-        return what(text)
+        return parse(text)
     except ValueError:
         return None

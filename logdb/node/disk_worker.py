@@ -1,5 +1,5 @@
-"""The one thread of a process that waits for its disk. What it is given it flushes, one after another, and says so in
-the event loop."""
+"""The thread of a process that waits for its disk. It flushes journals one after another, and reports each flush in the
+event loop."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Final
 from logdb.node.journals import FlushBatch, Journals
 
 Flushed = Callable[[BaseException | None], None]
-"""Hears in the loop that a flush is over, with what it raised."""
+"""Called in the loop after a flush, with the exception that it raised."""
 
 SYNC_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
 class SyncTimes:
-    """How long flushes took: `counts[i]` of them at most `SYNC_BOUNDS_S[i]` seconds, and longer than the one before;
-    the last count is of those beyond all bounds."""
+    """A histogram of the durations of flushes: `counts[i]` took at most `SYNC_BOUNDS_S[i]` seconds and longer than the
+    bound before; the last count is of those beyond all bounds."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(SYNC_BOUNDS_S) + 1)
         self.total_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """One flush took so long."""
+        """Count one flush."""
         self.counts[bisect_left(SYNC_BOUNDS_S, seconds)] += 1
         self.total_s += seconds
 
 
 class DiskWorker:
-    """Made in the loop that it answers to. `close` waits for what it was given."""
+    """Made in the event loop that it reports to. `close` waits for the queued flushes."""
 
     def __init__(self) -> None:
         self.times = SyncTimes()
@@ -59,7 +59,7 @@ class DiskWorker:
             begin = time.perf_counter()
             try:
                 journals.flush(taken)
-            except BaseException as error:  # whatever it is, the loop must hear of it
+            except BaseException as error:  # reported to the loop, whatever it is
                 failure = error
             self.times.add(time.perf_counter() - begin)
             self._loop.call_soon_threadsafe(flushed, failure)

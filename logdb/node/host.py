@@ -1,11 +1,10 @@
-"""The host of one core in an event loop: performs its effects, and brings it messages, timers and what is durable.
+"""The host of one core in an event loop: performs its effects, and passes messages, timers and durable records to it.
 
-Everything about the core happens in the loop's thread, one event after another. The only other thread is the disk
-worker's, which flushes the journals; while it does, the core goes on and what it writes meanwhile is flushed next, all
-together. So there is one flush at a time, and a flush serves whoever has come before it began.
+The core runs in the loop's thread, one event after another. The only other thread is the disk worker's, which flushes
+the journals. The core continues during a flush, and all records that it writes meanwhile are flushed together next.
 
-A core that meets what it cannot explain, and a disk that fails, end the host: it does nothing more, and `ended` says
-why. What was not flushed then is lost, as after a crash, and that is all that others may notice.
+A ProtocolViolation of the core, or an error of the disk, ends the host: it handles no more events, and `ended` has the
+reason. Records that were not flushed are lost then, as after a crash.
 """
 
 from __future__ import annotations
@@ -43,31 +42,32 @@ from logdb.node.disk_worker import DiskWorker
 from logdb.node.journals import FlushBatch, Journals
 
 Build = Callable[[Mapping[str, Journal], random.Random], Core]
-"""Makes a core from the journals that were found."""
+"""Builds a core from the journals on disk."""
 
 FULL_RETRY_S: Final = 0.25
-"""While the disk is full, what waits is tried again so often."""
+"""Interval between attempts to write while the disk is full."""
 
 
 class Network(Protocol):
-    """What brings messages to other cores, perhaps."""
+    """Sends messages to other cores, which may be lost."""
 
     def send(self, to: Address, message: Any) -> None:
-        """Queue a message. Never waits; what cannot be delivered is lost."""
+        """Queue a message. Never waits; a message that cannot be delivered is dropped."""
 
 
 class HostCounters:
-    """What a host has done, for whoever looks."""
+    """Counters of one host."""
 
     def __init__(self) -> None:
         self.events = self.persisted_records = self.unreadable = 0
 
 
 class Host:
-    """One core and its journals, if it has any.
+    """One core, and its journals if it has any.
 
-    `ended`: done when the core does nothing more: its Stop, None after `close`, or the exception that ended it.
-    `answered` hears what the core's calls have come to; `full` whether the disk refuses to take more, and why.
+    `ended`: done when the core has ended, with its Stop, with None after `close`, or with the exception that ended it.
+    `answered` is called with the answers to calls; `full` with the reason when the disk becomes full, and with "" when
+    it accepts writes again.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Host:
     # ---- events
 
     def start(self) -> None:
-        """Make the core from what the journals hold, and start it. What it raises ends the host."""
+        """Build the core from the journals, and start it. An exception ends the host."""
         try:
             self.core = self._build(self.journals.found() if self.journals else {}, random.SystemRandom())
             self._perform(self.core.start(self._clock()))
@@ -109,16 +109,16 @@ class Host:
             self._end(error)
 
     def receive(self, sender: Address, messages: Sequence[Any]) -> None:
-        """Messages have come, in this order."""
+        """Handle messages, in this order."""
         for message in messages:
             self._handle(Received(sender, message))
 
     def lost(self, peer: Address) -> None:
-        """There is no stream to this peer any more. For clients: servers are told by their protocols' own time-outs."""
+        """The last stream to this peer has ended. Used for clients; protocols detect lost servers by timeouts."""
         self._handle(Disconnected(peer))
 
     def call(self, call: int, request: Any) -> None:
-        """This node's application asks for something; `answered` will hear what it has come to."""
+        """Pass a call of this process's application to the core; `answered` is called with its answer."""
         self._handle(Call(call, request))
 
     def _handle(self, event: Event) -> None:
@@ -148,7 +148,7 @@ class Host:
             elif type(effect) is CancelTimer:
                 self._cancel_timer(effect.name)
             elif type(effect) is Answer:
-                assert self._answered is not None, "an answer where nothing can be asked"
+                assert self._answered is not None, "an answer without a call"
                 self._answered(effect)
             elif type(effect) is Stop:
                 self._end(effect)
@@ -179,7 +179,7 @@ class Host:
             return
         if isinstance(how, BaseException):
             self.ended.set_exception(how)
-            self.ended.exception()  # whoever awaits it gets it; if nobody does, nobody needs a warning
+            self.ended.exception()  # marks it as retrieved, so that asyncio logs no warning
         else:
             self.ended.set_result(how)
 
@@ -211,7 +211,7 @@ class Host:
             self.counts.persisted_records += len(effect.records)
         self._dirty = True
         if not self._scheduled and self._flushing is None:
-            # Not before what else is ready in the loop has had its turn: its records ride along.
+            # Other events that are ready in the loop are handled first; their records are flushed with these.
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
@@ -240,13 +240,13 @@ class Host:
             self._idle = None
         if failure is not None:
             self._end(failure)
-        for event in self.journals.settle(taken):
+        for event in self.journals.complete(taken):
             self._handle(event)
         if self._dirty:
             self._flush()
 
     def _report_refusal(self, journals: Journals) -> None:
-        """A full disk is tried again until it takes what waits."""
+        """Retry the writes to a full disk until it accepts them."""
         refusal = str(journals.refusal or "")
         if refusal and self._retry is None:
             self._retry = self._loop.call_later(FULL_RETRY_S, self._try_again)
@@ -261,13 +261,13 @@ class Host:
 
     # ---- the end
 
-    def fail(self, why: BaseException) -> None:
-        """Somebody else has found that this core must not go on."""
-        self._end(why)
+    def fail(self, error: BaseException) -> None:
+        """End the core because of an error outside it."""
+        self._end(error)
 
     async def close(self) -> None:
-        """End the core. Returns when the disk is not being written any more; what was performed before a clean end is
-        flushed. The journals stay open: they are the caller's."""
+        """End the core. Returns when no flush is running; a clean end flushes all performed writes. The journals stay
+        open, since the caller owns them."""
         clean = self.core is not None
         self._end(None)
         while self._flushing is not None:

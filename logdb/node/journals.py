@@ -1,12 +1,12 @@
-"""The host's half of `logdb.cores.effects`: the journals of one node on its disk.
+"""The journals of one server on disk: the host's side of `logdb.cores.effects`.
 
 Each journal is a `SegmentStore` in a folder of its own, `<name>.<generation>@<first>`. The number of its first record
-is in the name, so what a crash interrupted in the middle of creating can be finished. A name that is dropped and
-created again gets the next generation; of two the higher one counts. A folder is renamed to `<folder>.dropped` before
-the first of its files goes, so what is found is whole.
+is in the name, so a creation that a crash has interrupted can be finished. A name that is dropped and created again
+gets the next generation; of two generations the higher one is valid. A folder is renamed to `<folder>.dropped` before
+its first file is removed, so a folder without that suffix is complete.
 
-Two threads may work on it: one that performs the core's effects and reads (`perform`, `fetch`, `take`, `settle`), and
-one that waits for the disk (`flush`).
+Two threads may use it: one performs the core's effects and reads (`perform`, `fetch`, `take`, `complete`), the other
+waits for the disk (`flush`).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from logdb.log.segments.store import SEGMENT_BYTES, Run
 from logdb.system.disk import DISK_FULL, described
 
 MIN_ALLOCATION_BYTES = 64 << 10
-"""A new journal takes so much of the disk."""
+"""Initial size of a journal on disk."""
 DROPPED = ".dropped"
 _FOLDER = re.compile(r"(?P<name>.+)\.(?P<generation>\d+)@(?P<first>\d+)")
 
 
 class Stored(Sequence[LogRecord]):
-    """Durable records of a store, read when they are asked for. Reading raises Corruption."""
+    """Durable records of a store, read on access. Reading raises Corruption."""
 
     def __init__(self, store: SegmentStore, first: int, end: int) -> None:
         self._store, self._first, self._end = store, first, max(first, end)
@@ -70,7 +70,8 @@ class Stored(Sequence[LogRecord]):
 
 
 class _Kept:
-    """One journal. `next`: the number of the next record. `backlog`: what found no room on the disk, and its times."""
+    """One journal. `next`: the number of the next record. `backlog`: records, with their times, for which
+    the disk had no space."""
 
     def __init__(self, name: str, folder: Path, first: int) -> None:
         self.name, self.folder, self.first = name, folder, first
@@ -85,7 +86,7 @@ class _Kept:
 
 
 class FlushBatch:
-    """What one flush is to do. `stores`: those to be synced. `done`: which numbers they have got to."""
+    """The work of one flush. `stores`: to be synced. `done`: the new ends of those that were synced."""
 
     def __init__(self, trims: dict[SegmentStore, int], drops: list[_Kept]) -> None:
         self.stores: list[tuple[_Kept, SegmentStore, tuple[list[Run], int]]] = []
@@ -110,7 +111,7 @@ class Journals:
         self._trims: dict[SegmentStore, int] = {}
         self._drops: list[_Kept] = []
         self.refusal: Unavailable | None = None
-        """Why the disk did not take what it was last asked to: it is full. What waits is tried again at each `take`."""
+        """The error of the last write that the full disk refused. Each `take` retries the backlog."""
         self._disk.make_directory(directory)
         self._disk.sync_directory(directory.parent)
         try:
@@ -120,7 +121,7 @@ class Journals:
             raise
 
     def found(self) -> dict[str, Journal]:
-        """The journals as a core is to find them when it starts."""
+        """The journals for a core that starts."""
         return {
             name: Journal(kept.store.base, kept.store.end, Stored(kept.store, kept.store.base, kept.store.end))
             for name, kept in self._kept.items()
@@ -130,15 +131,15 @@ class Journals:
     # ---- performing effects
 
     def perform(self, effect: Create | Persist | Trim | Drop, now: int) -> None:
-        """Do it, in memory at least: `flush` brings it to the disk. `now`: ns since the epoch.
+        """Perform an effect in memory; `flush` makes it durable. `now`: ns since the epoch.
 
-        Raises LogFailed when the disk fails, ProtocolViolation when the core asks for what makes no sense.
+        Raises LogFailed when the disk fails, ProtocolViolation for an impossible effect.
         """
         match effect:
             case Persist(name, first, records):
                 kept = self._journal(name)
                 if first != kept.next:
-                    raise ProtocolViolation(f"records from {first} on for {name}, which goes on with {kept.next}")
+                    raise ProtocolViolation(f"records from {first} for {name}, whose next record is {kept.next}")
                 kept.next += len(records)
                 kept.time = max(kept.time, now)
                 kept.backlog.append((records, kept.time))
@@ -162,7 +163,7 @@ class Journals:
 
     def _journal(self, name: str) -> _Kept:
         if name not in self._kept:
-            raise ProtocolViolation(f"there is no journal {name}")
+            raise ProtocolViolation(f"journal {name} does not exist")
         return self._kept[name]
 
     def _new(self, name: str, first: int) -> _Kept:
@@ -170,7 +171,7 @@ class Journals:
         return _Kept(name, self._directory / f"{name}.{generation}@{first}", first)
 
     def _write(self, kept: _Kept) -> None:
-        """Hand to the store what waits, as far as the disk has room."""
+        """Append the backlog to the store, as far as the disk has space."""
         try:
             if kept.store is None:
                 kept.store = self._store(kept)
@@ -200,13 +201,13 @@ class Journals:
     # ---- making durable
 
     def sync(self) -> list[Persisted]:
-        """Make durable whatever was performed, and say what is. Raises LogFailed: the node must stop."""
+        """Make all performed effects durable, and return the events for the core. Raises LogFailed."""
         taken = self.take()
         self.flush(taken)
-        return self.settle(taken)
+        return self.complete(taken)
 
     def take(self) -> FlushBatch:
-        """What `flush` is to do now."""
+        """The work for the next `flush`."""
         self.refusal = None
         taken = FlushBatch(self._trims, self._drops)
         self._trims, self._drops = {}, []
@@ -220,7 +221,7 @@ class Journals:
         return taken
 
     def flush(self, taken: FlushBatch) -> None:
-        """Bring it to the medium. May run in another thread, one at a time. Raises LogFailed."""
+        """Make it durable. May run in another thread, one call at a time. Raises LogFailed."""
         for kept, store, frames in taken.stores:
             before = store.durable_end
             store.flush(frames)
@@ -233,8 +234,8 @@ class Journals:
                 kept.store.abandon()
             self._remove(kept.folder)
 
-    def settle(self, taken: FlushBatch) -> list[Persisted]:
-        """What to tell the core after `flush`."""
+    def complete(self, taken: FlushBatch) -> list[Persisted]:
+        """The events for the core after `flush`."""
         return [Persisted(kept.name, end) for kept, end in taken.done if self._kept.get(kept.name) is kept]
 
     def _remove(self, folder: Path) -> None:
@@ -252,7 +253,7 @@ class Journals:
     # ---- reading
 
     def fetch(self, effect: SendStored | SendRanges) -> Send | Unreadable:
-        """The message with its records, or the event that says that they cannot be read."""
+        """The message with its records, or Unreadable for the core."""
         records: Sequence[LogRecord | Record]
         try:
             if isinstance(effect, SendStored):
@@ -301,13 +302,13 @@ class Journals:
             self._remove(folder)
 
     def wipe(self) -> None:
-        """Remove all journals. What was performed and not yet flushed is given up."""
+        """Remove all journals. Effects that were not flushed are discarded."""
         for name in list(self._kept):
             self.perform(Drop(name), 0)
         self.sync()
 
     def close(self) -> None:
-        """Release the files. What was not flushed is given up. Raises LogFailed."""
+        """Release the files. Effects that were not flushed are discarded. Raises LogFailed."""
         for kept in [*self._kept.values(), *self._drops]:
             if kept.store is not None:
                 kept.store.close()

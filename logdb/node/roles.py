@@ -14,7 +14,7 @@ from logdb.cores.effects import MILLISECOND, Journal
 from logdb.log.engine import Engine, Metric, Role, ServerConfig, engine_of
 from logdb.log.requests import ClientConfig
 from logdb.store.key_map import KeyMap
-from logdb.transport.accepted_messages import taken_by
+from logdb.transport.accepted_messages import accepted_by
 from logdb.wire.envelopes import MAPPING
 from logdb.wire.proto import peers_pb2
 
@@ -78,7 +78,7 @@ def _mapping_role(engine: str) -> Role:
         title="a mapping server",
         config=MappingServerConfig,
         build=build_mapping_server,
-        accepts=taken_by(MAPPING, engine_of(engine)),
+        accepts=accepted_by(MAPPING, engine_of(engine)),
         metrics=_metrics,
         has_journals=False,
     )

@@ -1,1 +1,1 @@
-"""Who may speak to whom: TLS and certificates, tokens and their rights, and what to say when that fails."""
+"""Authentication and authorization: TLS, certificates, tokens and their rights, and the errors that they cause."""

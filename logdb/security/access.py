@@ -1,14 +1,14 @@
-"""Who may do what: the file of tokens and of the holders of certificates, with the right of each.
+"""Rights of clients: the file of the holders of tokens and certificates, with the right of each.
 
     [ada]
     right = "write"          # "read"; "write", which includes it; "admin", which is everything
     token = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
-    [grafana]                # without a token: who has a client certificate with this common name
+    [grafana]                # without a token: the client whose certificate has this common name
     right = "read"
 
-A token is 32 random bytes, so its plain SHA-256 says nothing about it. The file is looked at again when it has changed,
-and what it says then holds for the streams that are open as well. `logdb token` adds an entry.
+A token is 32 random bytes, so its plain SHA-256 does not reveal it. The file is read again when it has changed, and the
+new rights also hold for open streams. `logdb token` adds an entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 from logdb.log.engine import Right
 
 LOOK_S: Final = 1.0
-"""The file is looked at so often, at the most, to see whether it has changed."""
+"""Minimum time between two checks whether the file has changed."""
 NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _RIGHTS: Final = '"read", "write" or "admin"'
@@ -42,12 +42,12 @@ class _Holder(NamedTuple):
 
 
 def hashed(token: str) -> str:
-    """What the file keeps of a token."""
+    """The hash of a token, as the file has it."""
     return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
 
 
 class AccessFile:
-    """The file, as it was when it was last in order. Raises ValueError at first if it is not."""
+    """The file, as it was when it was last valid. Raises ValueError if it is invalid at first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class AccessFile:
         self._looked = time.monotonic()
 
     def holder(self, token: str) -> str | None:
-        """Whose token it is. Takes as long whoever's it is, and if it is nobody's."""
+        """The holder of a token, None for an unknown token. Takes the same time for every token."""
         self._look()
         shown, found = hashed(token).encode(), None
         for name, holder in self._holders.items():
@@ -64,12 +64,12 @@ class AccessFile:
                 found = name
         return found
 
-    def right(self, name: str, shown: str) -> Right:
-        """What `name` may do now. `shown`: the hash of the token, "" for a certificate, which gives no right where the
-        file wants a token; a token that the file has replaced by another one gives none either."""
+    def right(self, name: str, token_hash: str) -> Right:
+        """The current right of `name`. `token_hash`: of the token that authenticated it, "" for a certificate. A
+        certificate has no right if the file requires a token, nor has a token that the file has replaced."""
         self._look()
         holder = self._holders.get(name)
-        return holder.right if holder is not None and holder.token.decode() == shown else Right.NONE
+        return holder.right if holder is not None and holder.token.decode() == token_hash else Right.NONE
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -83,9 +83,9 @@ class AccessFile:
         try:
             self._holders = read(self.path)
         except ValueError as error:
-            logger.error("the tokens file is wrong; what it said before holds", extra={"why": str(error)})
+            logger.error("the tokens file is invalid; its earlier version stays in force", extra={"why": str(error)})
         else:
-            logger.info("tokens read again", extra={"path": self.path, "holders": len(self._holders)})
+            logger.info("tokens file read again", extra={"path": self.path, "holders": len(self._holders)})
 
     def _seen(self) -> tuple[int, int, int] | None:
         try:
@@ -115,23 +115,23 @@ def _holder(path: Path, name: str, table: Any) -> _Holder:
         raise ValueError(f"{path}: {name!r} must be a table [NAME], the name of letters, digits and _.@-")
     unknown = set(table) - {"right", "token"}
     if unknown:
-        raise ValueError(f"{path}: {min(unknown)} is no key of [{name}]; there are right, token")
+        raise ValueError(f"{path}: {min(unknown)} is not a key of [{name}]; its keys are right and token")
     token = table.get("token", "")
     if token and not (isinstance(token, str) and _HASH.fullmatch(token)):
         raise ValueError(f'{path}: the token of [{name}] must be "sha256:" with 64 hexadecimal digits, not the token')
     return _Holder(right_of(table.get("right"), f"{path}: the right of [{name}]"), token.encode())
 
 
-def right_of(text: Any, what: str) -> Right:
+def right_of(text: Any, subject: str) -> Right:
     """Raises ValueError."""
     rights = {right.label: right for right in Right if right}
     if text not in rights:
-        raise ValueError(f"{what} must be {_RIGHTS}; it is {text!r}")
+        raise ValueError(f"{subject} must be {_RIGHTS}; it is {text!r}")
     return rights[text]
 
 
 def add(path: Path, name: str, right: Right) -> str:
-    """Add somebody to the file, which is made if there is none. Returns the token, which nobody can read there.
+    """Add a holder to the file, which is created if it does not exist. Returns the token, which the file does not have.
 
     Raises ValueError, OSError.
     """

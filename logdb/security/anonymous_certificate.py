@@ -1,9 +1,10 @@
-"""The certificate that clients without one present, so that a token alone is enough to use a cluster.
+"""The certificate of a client without one, so that a token alone suffices for a client of a cluster.
 
-gRPC's Python library requires a client certificate on all connections of a port or on none. Servers of a cluster share
-their port with clients and must verify each other's certificates, so a client that has none presents this one. Its key
-is public (the number 1). A server with a tokens file trusts this certificate beside its CA. The certificate grants no
-right, and it is not a CA: certificates signed with its key are rejected (`test_anonymous_certificate.py`).
+gRPC's Python library requires certificates from all clients or from none, and the servers of a cluster, which listen on
+one port for servers and clients, must verify each other's. So a client without a certificate presents this one, whose
+key is the number 1 and public. A server with a tokens file trusts this certificate beside its CA. It carries no right,
+and since it is not an authority, certificates signed with its key are rejected
+(`tests/security/test_anonymous_certificate.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The listening side: which certificate and token whoever comes must have, and what that lets them do.
+"""Authentication by a server: the certificate and token that a client must present, and the right that it gets.
 
-Who has a token has its right, whatever certificate they show. Who has none is known by the common name of their
-certificate, which gRPC asks of everybody or of nobody; in a cluster who has a token may show that of `nobody`. Where no
-tokens file is named, the CA's certificates are all equal: who has one may do everything.
+A client with a token has the right of the token, with any certificate. A client without a token is identified by the
+common name of its certificate. gRPC requires certificates from all clients or from none; in a cluster a client with a
+token may present the anonymous certificate. Without a tokens file, every certificate of the CA has all rights.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from logdb.system.addresses import DEFAULT_ADDRESS, cannot_listen, is_loopback
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The files of a server. `certificate` with `key` (None: in the same file): its TLS. `ca`: everybody must show a
-    certificate of it. `tokens`: see `access`."""
+    """The files of a server. `certificate` with `key` (None: in the same file): for TLS. `ca`: clients must present a
+    certificate that it has signed. `tokens`: see `access`."""
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -33,38 +33,38 @@ class Security:
     tokens: Path | None = None
 
     def check(self, listen: str) -> None:
-        """Raises ValueError if this does not do for a server at that address."""
+        """Raises ValueError if the files do not suffice for a server at that address."""
         if self.certificate is None and (self.ca is not None or self.key is not None):
-            raise ValueError("a server that asks for certificates needs one itself: give its certificate and key")
+            raise ValueError("a server that requires client certificates needs its own: name its certificate and key")
         if is_loopback(listen):
             return
         if self.certificate is None:
             raise ValueError(
-                f"{listen} can be reached from other machines: give the server a certificate and key, with tokens or"
+                f"{listen} can be reached from other machines: name a certificate and key, with tokens or"
                 " the CA of its clients' certificates, or listen at a loopback address such as 127.0.0.1:7400"
             )
         if self.ca is None and self.tokens is None:
             raise ValueError(
-                f"{listen} can be reached from other machines, and everybody there could do everything: give the"
-                " server tokens, or the CA of its clients' certificates"
+                f"{listen} can be reached from other machines, where every client would have all rights: name a"
+                " tokens file, or the CA of its clients' certificates"
             )
 
 
 class Grant:
-    """What a stream may do. `who`: a name, "" where nobody is asked for one. `shown`: the hash of the token with which
+    """The right of a stream. `who`: the client's name, "" without authentication. `token_hash`: of the token with which
     the stream began, "" without one."""
 
-    __slots__ = ("_access", "_shown", "who")
+    __slots__ = ("_access", "_token_hash", "who")
 
-    def __init__(self, who: str, access: AccessFile | None, shown: str = "") -> None:
-        self.who, self._access, self._shown = who, access, shown
+    def __init__(self, who: str, access: AccessFile | None, token_hash: str = "") -> None:
+        self.who, self._access, self._token_hash = who, access, token_hash
 
     @property
     def right(self) -> Right:
-        """Now: the tokens file may have changed."""
+        """The current right; the tokens file may have changed."""
         if self._access is None:
             return Right.ADMIN
-        return self._access.right(self.who, self._shown)
+        return self._access.right(self.who, self._token_hash)
 
     def require(self, needed: Right) -> None:
         """Raises AccessDenied."""
@@ -74,10 +74,12 @@ class Grant:
 
 
 def lacking(who: str, mine: Right, needed: Right) -> str:
-    """What to say to somebody who may not do what they want to."""
+    """The message for a client whose right does not suffice."""
     if not mine:
-        return f"{who} has no right here any more: ask for a new token"
-    return f'{who} may {_MAY[mine]}, and this needs the right "{needed.label}": ask whoever keeps the tokens file'
+        return f"{who} no longer has a right here: ask for a new token"
+    return (
+        f'{who} may {_MAY[mine]}, and this needs the right "{needed.label}": ask the administrator of the tokens file'
+    )
 
 
 _MAY: Final = {Right.READ: "only read", Right.WRITE: "read and write", Right.ADMIN: "do everything"}
@@ -113,7 +115,7 @@ class Authenticator:
             raise cannot_listen(address, error) from error
 
     def admit(self, context: Any) -> Grant:
-        """Who opens this stream. Raises AccessDenied."""
+        """The grant for a new stream. Raises AccessDenied."""
         token = _token(context.invocation_metadata())
         names = common_names(context.auth_context())
         if self._access is None:
@@ -121,19 +123,21 @@ class Authenticator:
         if token:
             holder = self._access.holder(token)
             if holder is None:
-                raise AccessDenied("the token is not known here: it is wrong, was withdrawn, or is for another server")
+                raise AccessDenied(
+                    "the token is not known here: it is wrong, was revoked, or is for another server"
+                )
             return Grant(holder, self._access, hashed(token))
         if not names:
-            raise AccessDenied("a token is needed here, and none came: give one (token, --token-file, LOGDB_TOKEN)")
+            raise AccessDenied("a token is needed here, and none came: provide one (token, --token-file, LOGDB_TOKEN)")
         grant = Grant(names[0], self._access)
         if not grant.right:
-            what = "give a token as well, or have the tokens file name it"
-            raise AccessDenied(f"the certificate of {names[0]!r} gives no right here: {what}")
+            advice = "add a token, or an entry for it in the tokens file"
+            raise AccessDenied(f"the certificate of {names[0]!r} has no right here: {advice}")
         return grant
 
 
 def user_of(grant: Grant, peer: str) -> str:
-    """Whose limits hold for a stream: a name's, else an address's. `peer`: as gRPC has it."""
+    """The user whose limits apply to a stream: a name, or an address without one. `peer`: from gRPC."""
     return f"name {grant.who}" if grant.who else peer.rpartition(":")[0]
 
 
@@ -145,6 +149,6 @@ def _token(metadata: Sequence[tuple[str, Any]] | None) -> str:
 
 
 def common_names(auth: Mapping[str, Sequence[bytes]]) -> list[str]:
-    """Of the certificate that was shown and verified, if any was that is somebody's."""
+    """The common names of the verified certificate, without the anonymous one's."""
     names = [name.decode("utf-8", "replace") for name in auth.get("x509_common_name", ())]
     return [name for name in names if name != anonymous_certificate.NAME]

@@ -1,11 +1,11 @@
-"""A certificate authority for development: its key lies beside what it signs, and whoever can read it can be anybody.
+"""A certificate authority for development: its key is stored beside the certificates, and its readers can forge any.
 
-    ca.pem, ca.key                  whom everybody believes; made once
+    ca.pem, ca.key                  the authority; created once
     ROLE-NAME.pem, ROLE-NAME.key    a server of a cluster, to others and to clients: see `nodes`
     server.pem, server.key          the server of one directory
     NAME.pem, NAME.key              a client; NAME is its common name
 
-What is there is kept: to have one made anew, remove its two files. For production let your own authority sign the same.
+Existing files are kept; to renew a certificate, remove its two files. In production use an authority of your own.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError as error:
-        raise ValueError(f"{host!r} is no host name and no IP address") from error
+        raise ValueError(f"{host!r} is neither a host name nor an IP address") from error
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

@@ -1,4 +1,4 @@
-"""What one shows when one speaks to a server, and whom one believes: the CA, a certificate, a token."""
+"""Credentials of a client: the CA to trust, the certificate and the token to present."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ BEARER: Final = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`ca`: PEM of whom to believe, None: no TLS. `certificate` and `key`: PEM of what to show, `shown` its path."""
+    """`ca`: PEM of the CA to trust, None: no TLS. `certificate` and `key`: PEM, None: the anonymous certificate.
+    `certificate_path`: the file of the certificate, for messages."""
 
     ca: bytes | None = None
     certificate: bytes | None = None
     key: bytes | None = field(default=None, repr=False)
     token: str = field(default="", repr=False)
-    shown: str = ""
+    certificate_path: str = ""
 
     def channel(self, address: str, options: Any) -> Any:
-        """A channel of grpc.aio. Raises ValueError rather than send a token where others can read it."""
+        """A channel of grpc.aio. Raises ValueError if a token would be sent without TLS."""
         aio: Any = grpc.aio
         self.check(address)
         claim_grpc()
@@ -45,13 +46,13 @@ class Credentials:
         return aio.secure_channel(address, grpc.ssl_channel_credentials(self.ca, *pair), options)
 
     def check(self, address: str) -> None:
-        """Raises ValueError if a token would travel in the clear."""
+        """Raises ValueError if a token would be sent without TLS to another machine."""
         if self.token and self.ca is None and not is_loopback(address):
-            raise ValueError(f"a token for {address} would travel in the clear: name the CA of its certificate (ca)")
+            raise ValueError(f"a token for {address} would be sent in the clear: name the CA of its certificate (ca)")
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with a call."""
+        """The metadata of a call."""
         return ((AUTHORIZATION, BEARER + self.token),) if self.token else ()
 
 
@@ -65,7 +66,7 @@ def credentials(
     certificate_key: AnyPath | None = None,
     token: str | None = None,
 ) -> Credentials:
-    """Read what the paths name; without `certificate_key` it is in the file of the certificate.
+    """The credentials in these files; without `certificate_key` the key is in the certificate's file.
 
     Raises ValueError, TypeError.
     """
@@ -74,9 +75,9 @@ def credentials(
     if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
         raise ValueError("a token consists of printable ASCII characters without blanks")
     if certificate is None and certificate_key is not None:
-        raise ValueError("a key is of no use without its certificate")
+        raise ValueError("a key needs its certificate")
     if ca is None and certificate is not None:
-        raise ValueError("a certificate is shown with TLS only: name the CA of the server's certificate as well (ca)")
+        raise ValueError("a client certificate needs TLS: also name the CA of the server's certificate (ca)")
     trusted = None if ca is None else ca_of(ca)
     if certificate is None:
         return Credentials(trusted, token=token or "")
@@ -110,7 +111,7 @@ def _contents(path: AnyPath) -> bytes:
 
 def _check_pair(pem: bytes, secret: bytes, certificate: AnyPath, key: AnyPath) -> None:
     if b"ENCRYPTED" in secret:
-        raise ValueError(f"the key in {key} is protected by a password, which nobody is here to type")
+        raise ValueError(f"the key in {key} is protected by a password; use a key without one")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_cert_chain(certificate, key)

@@ -1,4 +1,4 @@
-"""What the certificate of a server says: which server of which cluster it is."""
+"""The identity of a server in its certificate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SCHEME: Final = "logdb://"
 
 
 class Identity(NamedTuple):
-    """Which server it is."""
+    """A server of a cluster."""
 
     cluster: str
     role: str
@@ -16,5 +16,5 @@ class Identity(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """As it stands in the certificate."""
+        """The URI in the certificate."""
         return f"{SCHEME}{self.cluster}/{self.role}/{self.name}"

@@ -1,5 +1,5 @@
-"""Which right each message of a client needs: what is not here is only for servers to say. And each of its calls: a
-client that knows its right need not ask."""
+"""The right that each message of a client needs; messages that are not listed may only be sent by servers. Also the
+right that each call needs, so that a client can refuse a call without a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDS: Final[dict[type, Right]] = {
 BRINGS: Final[dict[Right, frozenset[type]]] = {
     right: frozenset(kind for kind, needed in NEEDS.items() if needed <= right) for right in Right
 }
-"""What a client with this right may bring."""
+"""The messages that a client with this right may send."""
 
 CALLS_NEED: Final[dict[type, Right]] = {
     log.Append: Right.WRITE,
@@ -33,4 +33,4 @@ CALLS_NEED: Final[dict[type, Right]] = {
     database.Pin: Right.WRITE,
     database.Settle: Right.WRITE,
 }
-"""The others need Right.READ."""
+"""Calls that are not listed need Right.READ."""

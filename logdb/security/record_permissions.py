@@ -1,9 +1,8 @@
-"""What a client may append to the log of a database: transactions, their values, pins and placements that everybody can
-read.
+"""The records that a client may append to the log of a database: valid transactions, values, pins and placements.
 
-Mapping servers stop at a record that they cannot read, or that contradicts what they know, all of them and for good. So
-a storage server of a cluster that has some reads every record that clients bring, which costs some microseconds each;
-what servers write (decisions, compactions) is theirs alone.
+Mapping servers stop at a record that they cannot read, or that contradicts their state: all of them, permanently. So
+the storage servers of a cluster with mapping servers check every record of clients, which costs some microseconds each;
+only servers write the other kinds (decisions, compactions).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from logdb.store.records import COMMIT, PIN, PLACEMENT, VALUE, decode_commit, de
 
 
 def check_messages(messages: Iterable[Any]) -> None:
-    """What a client has brought. Raises AccessDenied."""
+    """Check the messages of a client. Raises AccessDenied."""
     for message in messages:
         if message.__class__ in _APPENDS:
             records: Sequence[Record] = message.records
@@ -35,7 +34,7 @@ def check_messages(messages: Iterable[Any]) -> None:
 
 
 def check_kinds(records: Iterable[Record]) -> None:
-    """Raises AccessDenied for records that clients do not write."""
+    """Raises AccessDenied for kinds of records that clients do not write."""
     for tag, _ in records:
         if tag not in _CHECKS:
             raise AccessDenied(

@@ -1,7 +1,8 @@
 """Why TLS has failed, in one line that says what to do about it.
 
-gRPC tells what is wrong with a server's certificate. It does not tell that a server wants TLS, or that it does not like
-the client's certificate: then the connection just ends. So it is tried once more, to see how far a handshake gets.
+gRPC reports what is wrong with a server's certificate. It does not report that a server requires TLS, or rejects the
+client's certificate: then the connection just ends. So this module connects once more, to see how far the handshake
+gets.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ TIMEOUT_S: Final = 2.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """With which a client of HTTP/2, and so of gRPC, begins; the server answers with its settings."""
 NO_GRPC: Final = "failed parsing http/2"
-"""What gRPC says, in small letters, of who speaks something else."""
+"""Part of gRPC's message, in lower case, about a server of another protocol."""
 _ENDED: Final = ("socket closed", "connection reset", "broken pipe", "eof")
 
 _ITS: Final = {
     "certificate has expired": "its certificate has expired: renew it there",
-    "certificate is not yet valid": "its certificate is not valid yet: look at the clocks of both machines",
-    "unsupported certificate purpose": "its certificate is one of a client: give that server one of its own",
-    "wrong_version_number": "it speaks no TLS: connect without a CA, or start it with a certificate and key",
-    "certificate_verify_failed": "its certificate is not of the CA that was given: take the CA of that server",
+    "certificate is not yet valid": "its certificate is not valid yet: check the clocks of both machines",
+    "unsupported certificate purpose": "its certificate is a client's: issue a server certificate for it",
+    "wrong_version_number": "it does not speak TLS: connect without a CA, or start it with a certificate and key",
+    "certificate_verify_failed": "its certificate is not signed by the given CA: use the CA of that server",
 }
 
 
-async def why_no_tls(address: str, details: str, credentials: Credentials) -> str:
-    """The reason of a failed attempt to connect, "" if it has nothing to do with TLS. `details`: what gRPC has said."""
+async def tls_failure(address: str, details: str, credentials: Credentials) -> str:
+    """The reason of a failed connection attempt, "" if it is not related to TLS. `details`: gRPC's message."""
     said = details.lower()
     if "hostname verification" in said:
         host = parsed(address)[0]
-        return f"its certificate is not valid for {host}: use a name that is in it, or have one made with that name"
+        return f"its certificate is not valid for {host}: use a name that it contains, or issue one with that name"
     for sign, line in _ITS.items():
         if sign in said:
             return line
@@ -49,12 +50,12 @@ async def why_no_tls(address: str, details: str, credentials: Credentials) -> st
     if heard:
         return ""
     if credentials.certificate is None:
-        return "it wants to see a certificate: give one with its key (certificate, --certificate, LOGDB_CERTIFICATE)"
-    return f"it does not accept the certificate in {credentials.shown}: take one of the CA that the server names"
+        return "it requires a certificate: present one with its key (certificate, --certificate, LOGDB_CERTIFICATE)"
+    return f"it rejects the certificate in {credentials.certificate_path}: use one of the CA that the server trusts"
 
 
 async def _handshake(address: str, credentials: Credentials) -> bytes | None:
-    """What a server says after a handshake, whoever it is: b"" if it does not like the certificate, None: no TLS."""
+    """The server's first bytes after a TLS handshake: b"" if it rejects the certificate, None if it has no TLS."""
     host, port = parsed(address)
     writer = None
     try:
@@ -72,7 +73,7 @@ async def _handshake(address: str, credentials: Credentials) -> bytes | None:
 
 
 def _context(credentials: Credentials) -> ssl.SSLContext:
-    """Believes everybody: nothing secret is said."""
+    """Accepts any certificate: nothing secret is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

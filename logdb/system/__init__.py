@@ -1,1 +1,1 @@
-"""What the operating system gives: processes, directories, the disk. The one seam to each."""
+"""Access to the operating system: processes, directories, the disk, addresses, signals."""

@@ -1,7 +1,7 @@
-"""What a directory of LogDB's is: an identity file that says so, and a lock that one process at a time holds.
+"""The directories of LogDB: each has an identity file, and a lock that one process at a time holds.
 
-the identity   format version, the id (16 random bytes) and what else its kind says, as TOML with a checksum
-LOCK           held (flock) by the one process that has the directory open for writing; names it
+the identity   format version, the id (16 random bytes) and the fields of its kind, as TOML with a checksum
+LOCK           held (flock) by the process that has the directory open for writing, and names it
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What the identity file says. `fields`: all of it."""
+    """The content of an identity file. `fields`: all of it."""
 
     id: bytes
     fields: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""fork(): what a child process inherits and must not use.
+"""fork(): the objects that a child process inherits and must not use.
 
 A child has the memory of its parent and none of its threads, so a lock that another thread held stays locked for ever;
 and what the parent has open (the lock of a directory, the map, the log, connections) is shared with the child. Whatever

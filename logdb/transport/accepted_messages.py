@@ -1,5 +1,5 @@
-"""Which messages each role takes. Others end the stream that brings them: who sends them has a wrong address, and a
-core that was sent what is not for it would stop its server."""
+"""The messages that each role accepts. Another message ends the stream that brings it: its sender has a wrong address,
+and a core that received a message for another role would stop its server."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _OF_CLIENTS: Final = frozenset({mapping.Answers, mapping.Busy, mapping.Compacted
 _ONLY_OF_MAPPING: Final = _OF_MAPPING - {mapping.Compare, mapping.Compared}
 
 
-def taken_by(role: str, engine: Engine) -> frozenset[type]:
-    """The messages that the core of a server of this role takes, or of a client."""
+def accepted_by(role: str, engine: Engine) -> frozenset[type]:
+    """The messages that the core of a server of this role, or of a client, accepts."""
     if role == MAPPING:
         return engine.wire.client_accepts | _OF_MAPPING
     if role == CLIENT:
@@ -50,15 +50,15 @@ def _only_from() -> dict[type, frozenset[str]]:
 
 
 ONLY_FROM: Final = _only_from()
-"""Which servers send a message, where not all may: a server that another role's messages come from is none."""
+"""The roles whose servers send a message, for messages that not all roles send."""
 
 _IS_OPERATORS: Final = {
     kind: judge for engine in all_engines() for kind, judge in engine.wire.operator_requests.items()
 }
 
 
-def is_of_others(message: Any, role: str) -> bool:
-    """Whether no server of that role sends this."""
+def is_from_another_role(message: Any, role: str) -> bool:
+    """Whether no server of this role sends this message."""
     kind = type(message)
     if kind in ONLY_FROM and role not in ONLY_FROM[kind]:
         return True

@@ -1,4 +1,4 @@
-"""How many connections a server takes, and how long it keeps those that say nothing."""
+"""Limits of a server's connections: their number, and the time that idle ones are kept."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import resource
 from typing import Final
 
 KEPT_FILES: Final = 256
-"""So many descriptors are not for connections: files, what the process itself needs, answers to those who measure."""
-WANTED_FILES: Final = 1 << 16
+"""Descriptors reserved for files, the process itself and metrics; the rest is for connections."""
+MAX_FILES: Final = 1 << 16
 SILENT_MS: Final = 3_000
-"""A connection whose TLS or HTTP/2 does not begin within this time is ended."""
+"""Maximum time until the TLS or HTTP/2 handshake of a connection begins."""
 IDLE_MS: Final = 30_000
-"""One over which no call goes is ended after this time."""
+"""Maximum time without a call on a connection."""
 STREAMS: Final = 100
-"""Of one connection: our clients need one."""
+"""Maximum number of streams on one connection; LogDB's clients use one."""
 
 
 def raise_open_files() -> None:
-    """Let this process have as many descriptors as the system allows it, up to WANTED_FILES."""
+    """Raise the limit of open descriptors as far as the system allows, up to MAX_FILES."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def connection_options() -> list[tuple[str, int]]:
-    """For a server of gRPC in this process."""
+    """The options of a gRPC server in this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = WANTED_FILES if soft == resource.RLIM_INFINITY else soft
+    files = MAX_FILES if soft == resource.RLIM_INFINITY else soft
     return [
         ("grpc.max_allowed_incoming_connections", max(files - KEPT_FILES, files // 2)),
         ("grpc.server_handshake_timeout_ms", SILENT_MS),

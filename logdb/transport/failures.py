@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from logdb.security.credentials import Credentials
-from logdb.security.tls_diagnostics import NO_GRPC, why_no_tls
+from logdb.security.tls_diagnostics import NO_GRPC, tls_failure
 
 aio: Any = grpc.aio  # its type stubs are incomplete
 BROKEN: Final = (grpc.RpcError, aio.UsageError, asyncio.InvalidStateError)
-"""What gRPC raises on a stream that has ended; which of them depends on who detects it first."""
+"""The errors of gRPC for a stream that has ended; which one depends on which side detects it first."""
 
 DETAILS_LENGTH: Final = 200
 _SYSTEM: Final = ("connection refused", "connection reset", "the server is stopping", "name or service not known")
@@ -30,7 +30,7 @@ async def failure_of(address: str, error: Exception, credentials: Credentials) -
     if not isinstance(error, aio.AioRpcError):
         return Failure(reason_of(error))
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        reason = await why_no_tls(address, str(error.details()), credentials)
+        reason = await tls_failure(address, str(error.details()), credentials)
         if reason:
             return Failure(reason, is_permanent=True)
     return Failure(reason_of(error), is_another_service(error))

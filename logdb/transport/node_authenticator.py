@@ -1,7 +1,7 @@
-"""Who may speak as a server of a cluster: whoever shows a certificate that says which server it is, and where.
+"""Authentication of the servers of a cluster: by a certificate that names the server, and the hosts where it runs.
 
 The certificate of the storage server s1 of the cluster demo has the URI logdb://demo/storage/s1 among its alternative
-names, beside the host names and IP addresses at which the others find it. One without such a URI is a client's.
+names, beside the host names and IP addresses under which the others reach it. Without such a URI it is a client's.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from logdb.wire.envelopes import CLIENT, Hello
 
 
 class NodeAuthenticator:
-    """Of a server of a cluster: other servers come by their certificates, clients as `authenticator` says.
+    """Authenticates the streams of a server of a cluster: other servers by their certificates, clients by
+    `authenticator`.
 
-    `names`: of the servers at the addresses that this one knows; the others are known by their hosts.
+    `names`: the names of servers by their addresses; servers at other addresses are identified by their hosts.
     """
 
     def __init__(self, authenticator: Authenticator, names: Mapping[str, str]) -> None:
@@ -29,20 +30,20 @@ class NodeAuthenticator:
         self.demands_certificates = authenticator.demands_certificates
 
     def admit(self, context: Any, mine: Hello, theirs: Hello) -> Grant:
-        """Who opens this stream. Raises AccessDenied."""
+        """The grant for a new stream. Raises AccessDenied."""
         if theirs.role == CLIENT:
             return self._authenticator.admit(context)
         assert theirs.role is not None
         claimed = Identity(mine.cluster, theirs.role, self._names.get(theirs.address, ""))
         if self._authenticator.demands_certificates:
-            why = why_no_node(context.auth_context(), claimed, theirs.address)
+            why = node_mismatch(context.auth_context(), claimed, theirs.address)
             if why:
-                raise AccessDenied(f"{theirs.address} must not speak as a server to {mine.address}: {why}")
+                raise AccessDenied(f"{theirs.address} must not connect as a server to {mine.address}: {why}")
         return Grant(claimed.uri, None)
 
 
 class Insecure(LogDBError, ValueError):
-    """The certificates or tokens of a server are not in order. It must not start."""
+    """The certificates or tokens of a server are not valid. It must not start."""
 
 
 def guard(security: Security | None, listen: str, names: Mapping[str, str]) -> tuple[NodeAuthenticator, Credentials]:
@@ -57,19 +58,19 @@ def guard(security: Security | None, listen: str, names: Mapping[str, str]) -> t
         raise Insecure(str(error)) from error
 
 
-def why_no_node(auth: Mapping[str, Sequence[bytes]], claimed: Identity, address: str) -> str:
-    """Why who has shown this certificate is not the server that it claims to be; "" if it is.
+def node_mismatch(auth: Mapping[str, Sequence[bytes]], claimed: Identity, address: str) -> str:
+    """Why a certificate does not belong to the server that its sender claims to be; "" if it does.
 
-    `claimed.name` is "" where the listener does not know the name of the server at that address.
+    `claimed.name` is "" if the listener does not know the name of the server at that address.
     """
     names = [name.decode("utf-8", "replace") for name in auth.get("x509_subject_alternative_name", ())]
     mine = [name for name in names if name.startswith(SCHEME)]
     if not any(_is(claimed, name) for name in mine):
-        what = f"is of {', '.join(mine)}" if mine else "is no server's"
-        return f"the certificate {what}, not of {claimed.uri or 'this server'}"
+        what = f"belongs to {', '.join(mine)}" if mine else "does not belong to a server"
+        return f"the certificate {what}, but must belong to {claimed.uri}"
     host = parsed(address)[0].lower()
     if not any(_covers(name.lower(), host) for name in names if not name.startswith(SCHEME)):
-        return f"the certificate of {mine[0]} is not valid for {host}, where that server is said to be"
+        return f"the certificate of {mine[0]} is not valid for {host}, where that server claims to run"
     return ""
 
 
@@ -78,5 +79,5 @@ def _is(claimed: Identity, uri: str) -> bool:
 
 
 def _covers(name: str, host: str) -> bool:
-    """Whether a name of a certificate, perhaps with `*` as its first label, is that of the host."""
+    """Whether a name in a certificate, with `*` as its first label or without, matches the host."""
     return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:] and "." in name[2:])

@@ -30,14 +30,14 @@ from logdb.security.authenticator import Authenticator, Grant, user_of
 from logdb.security.credentials import NONE, Credentials
 from logdb.security.permissions import BRINGS, NEEDS
 from logdb.system.addresses import location_of
-from logdb.transport.accepted_messages import is_of_others
+from logdb.transport.accepted_messages import is_from_another_role
 from logdb.transport.backoff import Backoff
 from logdb.transport.dialling import OPTIONS, Refused, error_of, opened
 from logdb.transport.failures import BROKEN, aio, failure_of, reason_of
 from logdb.transport.listener import Listener
 from logdb.transport.node_authenticator import NodeAuthenticator
 from logdb.transport.refusals import Refusals
-from logdb.transport.request_slices import portions
+from logdb.transport.request_slices import slices
 from logdb.transport.unread_answers import StreamAnswers, UnreadAnswers
 from logdb.wire.envelopes import (
     CLIENT,
@@ -334,7 +334,7 @@ class Peers:
                     raise WireError(
                         f"{mail.sender} sent a {type(message).__name__}, which {port.address} does not accept"
                     )
-                if role != CLIENT and is_of_others(message, role):
+                if role != CLIENT and is_from_another_role(message, role):
                     raise WireError(f"{mail.sender} ({role}) sent a {type(message).__name__}, which other roles send")
             check_sense(mail.messages)
             if grant is not None:
@@ -354,7 +354,7 @@ class Peers:
         since = time()
         turn_ends = since + user.left_s
         for message in messages:
-            for part in portions(message):
+            for part in slices(message):
                 if time() > turn_ends or not peer.share.has_room():
                     user.spend(time() - since)
                     await user.let_others()

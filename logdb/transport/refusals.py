@@ -1,4 +1,4 @@
-"""What a server refuses: all of it is counted, and logged as often as people can read."""
+"""Refused messages, streams and connections of a server: all are counted, and logged at a limited rate."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 from typing import Final
 
 BURST: Final = 20
-"""So many lines may come at once."""
+"""Maximum number of lines logged at once."""
 EVERY_S: Final = 1.0
-"""Afterwards one in this time, which says how many were left out."""
+"""Then one line is logged in this interval, with the number of lines left out."""
 
 
 class Refusals:
-    """Of one server. `count`: so many messages, streams and connections were refused since it started."""
+    """The refusals of one server. `count`: their number since it started."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -21,8 +21,8 @@ class Refusals:
         self._left: float = BURST
         self._at = time.monotonic()
 
-    def add(self, what: str, peer: str, why: object) -> None:
-        """Something was refused that `peer` has sent."""
+    def add(self, event: str, peer: str, reason: object) -> None:
+        """Count a refusal, and log it unless the rate is exceeded."""
         self.count += 1
         now = time.monotonic()
         self._left, self._at = min(BURST, self._left + (now - self._at) / EVERY_S), now
@@ -32,4 +32,4 @@ class Refusals:
         self._left -= 1
         more = {"left_out": self._silent} if self._silent else {}
         self._silent = 0
-        self._logger.warning(what, extra={"peer": peer, "why": str(why), **more})
+        self._logger.warning(event, extra={"peer": peer, "why": str(reason), **more})

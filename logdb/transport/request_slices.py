@@ -1,4 +1,4 @@
-"""What a client asks in one message, in portions: between two of them other clients have their turn."""
+"""Slices of a client's large message: between two slices other clients get their turn."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final
 from logdb.cluster.messages import AwaitVerdicts, Reads
 from logdb.log.engine import all_engines
 
-PORTION: Final = 256
-"""Reads, transactions or runs of records of one portion. Messages of our clients rarely hold more."""
+SLICE_ITEMS: Final = 256
+"""Maximum number of reads, transactions or runs of records in a slice. Messages of LogDB's clients rarely have more."""
 
 _ITEMS: Final[dict[type, str]] = {
     **{kind: field for engine in all_engines() for kind, field in engine.wire.sliced_fields.items()},
     Reads: "reads",
     AwaitVerdicts: "waits",
 }
-"""The field with the items, of messages that are taken apart."""
+"""The field with the items of each message that is sliced."""
 
 
-def portions(message: Any) -> Iterator[Any]:
-    """The message, or several that mean the same together."""
+def slices(message: Any) -> Iterator[Any]:
+    """The message, or several messages that together have the same meaning."""
     field = _ITEMS.get(type(message))
-    if field is not None and len(items := getattr(message, field)) > PORTION:
-        for first in range(0, len(items), PORTION):
-            yield message._replace(**{field: items[first : first + PORTION]})
+    if field is not None and len(items := getattr(message, field)) > SLICE_ITEMS:
+        for first in range(0, len(items), SLICE_ITEMS):
+            yield message._replace(**{field: items[first : first + SLICE_ITEMS]})
         return
     yield message

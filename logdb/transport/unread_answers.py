@@ -1,4 +1,4 @@
-"""The answers that clients have not taken yet: how many bytes of them a server keeps."""
+"""Limits of the answers that a server keeps because their clients have not read them yet."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Final
 
 STREAM_BYTES: Final = 8 << 20
-"""A stream whose client has not taken so much gets no further answer: its next request waits."""
+"""Maximum size of the unread answers of one stream; above it, the stream's next request waits."""
 ALL_BYTES: Final = 256 << 20
-"""The same for all streams together; one whose client has taken everything may have an answer up to twice this."""
+"""The same for all streams together; a stream without unread answers may get one up to twice this size."""
 USER_STREAMS: Final = 8
-"""All streams of one user may have as much as so many streams: bytes, requests that wait, snapshots, turns as one."""
+"""The streams of one user together have the limits of this many streams, and one turn."""
 TURN_S: Final = 0.002
-"""Other users have their turn when the requests of one have taken so long."""
+"""Time of a turn: after it, requests of other users come first."""
 STALLED_S: Final = 5.0
-"""While others wait for room, a stream whose client takes nothing for this long is ended."""
+"""While other streams wait for space, a stream whose client reads nothing for this long is ended."""
 
 
 class DurabilityNotifier:
@@ -31,14 +31,14 @@ class DurabilityNotifier:
         return self._future
 
     def tell(self) -> None:
-        """Something has changed: look again."""
+        """Wake the tasks that wait."""
         if self._future is not None:
             self._future.set_result(None)
             self._future = None
 
 
 class UserQuota:
-    """What the streams of one user have together: `bytes` that wait to be taken, `waiting` requests, `leases`."""
+    """The usage of all streams of one user: `bytes` of unread answers, `waiting` requests, `leases`."""
 
     def __init__(self) -> None:
         self.bytes = self.waiting = self.leases = self.streams = 0
@@ -47,15 +47,15 @@ class UserQuota:
 
     @property
     def left_s(self) -> float:
-        """How much of its turn is left."""
+        """The rest of the current turn."""
         return TURN_S - self._spent_s
 
     def spend(self, seconds: float) -> None:
-        """One of its streams has worked for so long."""
+        """Count time that a stream has used."""
         self._spent_s += seconds
 
     async def let_others(self) -> None:
-        """If the turn has been spent, give others theirs. The streams of a user stand in line for the next one."""
+        """Yield to other users if the turn is used up. The streams of a user wait in line for the next turn."""
         async with self._line:
             if self._spent_s >= TURN_S:
                 await asyncio.sleep(0)
@@ -63,7 +63,7 @@ class UserQuota:
 
 
 class UnreadAnswers:
-    """Of all streams of a server. `bytes`: what waits to be taken."""
+    """The unread answers of all streams of a server, `bytes` in total."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -72,19 +72,19 @@ class UnreadAnswers:
         self._users: dict[str, UserQuota] = {}
 
     def share(self, end: Callable[[], None], user: str) -> StreamAnswers:
-        """The part of one stream, which is this user's. `end` ends it."""
+        """The account of one stream of this user. `end` ends the stream."""
         share = StreamAnswers(self, end, user, self.enter(user))
         self._shares.add(share)
         return share
 
     def enter(self, user: str) -> UserQuota:
-        """One more stream is this user's."""
+        """Count a stream of this user."""
         entered = self._users.setdefault(user, UserQuota())
         entered.streams += 1
         return entered
 
     def leave(self, user: str) -> None:
-        """One less."""
+        """Count a stream less."""
         left = self._users[user]
         left.streams -= 1
         if not left.streams:
@@ -92,16 +92,16 @@ class UnreadAnswers:
 
     @property
     def users(self) -> int:
-        """How many have a stream."""
+        """Number of users with a stream."""
         return len(self._users)
 
     @property
     def streams(self) -> int:
-        """How many there are."""
+        """Number of streams."""
         return len(self._shares)
 
     def change(self, size: int) -> None:
-        """So many bytes more wait, or less."""
+        """Add to the total, or subtract from it."""
         self.bytes += size
         if size < 0:
             self._freed.tell()
@@ -111,7 +111,7 @@ class UnreadAnswers:
         self._shares.discard(share)
 
     async def wait(self) -> None:
-        """Return when a client has taken answers, or when it is time to look for clients that take none."""
+        """Return when a client has read answers. After a timeout, end streams whose clients read none."""
         done, _ = await asyncio.wait((self._freed.future(),), timeout=STALLED_S)
         if not done:
             too_late = asyncio.get_running_loop().time() - STALLED_S
@@ -122,7 +122,7 @@ class UnreadAnswers:
 
 
 class StreamAnswers:
-    """The answers of one stream. `moved_at`: when its client last took one, or had none to take."""
+    """The unread answers of one stream. `moved_at`: when its client last read one, or had read all."""
 
     def __init__(self, answers: UnreadAnswers, end: Callable[[], None], name: str, user: UserQuota) -> None:
         self._answers, self.end, self._name, self.user = answers, end, name, user
@@ -132,7 +132,7 @@ class StreamAnswers:
         self.moved_at = self._time()
 
     def move(self, name: str) -> None:
-        """The stream is this user's from now on."""
+        """Assign the stream to this user."""
         entered = self._answers.enter(name)
         self.user.bytes -= self.bytes
         entered.bytes += self.bytes
@@ -140,7 +140,7 @@ class StreamAnswers:
         self._name, self.user = name, entered
 
     def add(self, size: int) -> None:
-        """An answer waits to be taken."""
+        """Count an answer."""
         if self._has_ended:
             return
         if not self.bytes:
@@ -150,7 +150,7 @@ class StreamAnswers:
         self._answers.bytes += size
 
     def remove(self, size: int) -> None:
-        """The client has taken it."""
+        """The client has read an answer."""
         if self._has_ended:
             return
         self.bytes -= size
@@ -159,7 +159,7 @@ class StreamAnswers:
         self.moved_at = self._time()
 
     def give_up(self) -> None:
-        """The stream has ended: its answers are dropped, also those that are made later."""
+        """The stream has ended. Its answers are dropped, including later ones."""
         self._has_ended = True
         self.user.bytes -= self.bytes
         self._answers.change(-self.bytes)
@@ -169,17 +169,17 @@ class StreamAnswers:
 
     @property
     def has_company(self) -> bool:
-        """Whether there are other streams."""
+        """Whether the server has other streams."""
         return self._answers.streams > 1
 
     def has_room(self) -> bool:
-        """Whether one more answer may be made."""
+        """Whether the stream may get another answer."""
         most, user, total = STREAM_BYTES, self.user.bytes, self._answers.bytes
         if self.bytes:
             return self.bytes < most and user < USER_STREAMS * most and total < ALL_BYTES
         return user < 2 * USER_STREAMS * most and total < 2 * ALL_BYTES
 
     async def until_room(self) -> None:
-        """Wait until one more answer may be made."""
+        """Wait until the stream may get another answer."""
         while not self.has_room():
             await self._answers.wait()

@@ -1,3 +1,3 @@
-"""What travels between processes: the schema, the codecs, the limits."""
+"""Messages between processes: the schema, the codecs, the limits."""
 
 import logdb.system.grpc_fork  # noqa: F401 - before gRPC is loaded

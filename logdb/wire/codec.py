@@ -1,11 +1,11 @@
-"""Between the cores' messages and their wire types, both ways: the one place that sees both.
+"""Conversion between the cores' messages and their wire types: the only module that imports both.
 
-What is on the wire follows from the types of a message's fields (`_Of`), by name: a field of one side that the other
-lacks is an error when this module is loaded, and two fields cannot be taken for each other. Towards the wire a message
+The encoding follows from the types of a message's fields (`_Of`), by name: a field that is missing on one side is an
+error when this module is loaded, and two fields cannot be confused. Towards the wire a message
 becomes a dict, from which protobuf builds all of it in one call. The records of a message do not go through protobuf:
 they are a batch of their own (`packing.py`).
 
-Whatever comes from the wire and is no message raises `WireError`, before a core sees it.
+Malformed bytes from the wire raise `WireError` before a core receives a message.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def response_of(raw: bytes) -> pb.Response:
     try:
         return pb.Response.FromString(raw)
     except DecodeError as error:
-        raise WireError(f"{len(raw):,} bytes that came in parts are no response ({error})") from error
+        raise WireError(f"{len(raw):,} bytes received in parts are not a response ({error})") from error
 
 
 def check_request(request: pb.Request, large: Sequence[bytes]) -> int:
@@ -187,7 +187,7 @@ def _varint(number: int) -> bytes:
 
 
 def fill_request(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> list[bytes]:
-    """What is to be written, as `fill_writes`. Returns the large values, which are left out and travel beside it."""
+    """Fill in writes, as `fill_writes`. Returns the large values, which are not filled in and are sent separately."""
     large = {at: value for at, value in enumerate(items.values()) if value is not None and len(value) >= LARGE_BYTES}
     if not large:
         fill_writes(writes, items)
@@ -198,7 +198,7 @@ def fill_request(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> list
 
 
 def fill_writes(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> None:
-    """What is written, or was: None deletes. In place: a message that is put into another one is copied."""
+    """Fill in writes; None deletes. In place, since protobuf copies a message that is assigned to a field."""
     values = items.values()
     writes.keys.extend(items)
     if None in values:
@@ -222,7 +222,7 @@ def writes_from(writes: pb.Writes) -> dict[bytes, bytes | None]:
 
 
 def checked_writes(writes: pb.Writes, received: Sequence[IncomingValue] = ()) -> dict[bytes, Written]:
-    """What a client wants to write; `received`: its large values. Raises WireError, ValueError, LimitExceeded."""
+    """The writes of a client; `received`: its large values. Raises WireError, ValueError, LimitExceeded."""
     items: dict[bytes, Written] = dict(writes_from(writes))
     if writes.uploaded or received:
         if len(writes.uploaded) != len(received) or max(writes.uploaded) >= len(writes.keys):
@@ -338,11 +338,11 @@ KINDS: Final[dict[str, type[Exception]]] = {
     **{kind.__name__: kind for kind in _family(LogDBError) if kind.__module__ == errors.__name__},
     **{kind.__name__: kind for kind in (TransactionOver, WireError, ValueError, TypeError, KeyError)},
 }
-"""The exceptions that can be raised on the other side as what they are."""
+"""The exceptions that the client raises with their own class."""
 
 
 def failure_to(error: Exception) -> pb.Failure:
-    """An error with its attributes; one that is none of LogDB's says so in its message."""
+    """An error with its attributes; the message of an error outside LogDB begins with its class."""
     kind = type(error)
     if KINDS.get(kind.__name__) is not kind:
         return pb.Failure(kind="", message=_text(f"{kind.__name__}: {error}"))
@@ -361,7 +361,7 @@ def failure_to(error: Exception) -> pb.Failure:
 
 
 def _text(thing: object) -> str:
-    """What protobuf takes for a string: a path may hold what is no UTF-8."""
+    """The text as valid UTF-8, which protobuf requires: a path may contain other bytes."""
     return str(thing).encode(errors="replace").decode()
 
 

@@ -1,11 +1,11 @@
 """Parcels: the bytes that two nodes exchange over a stream, and the handshake with which a stream begins.
 
-A host makes parcels with `pack` and reads them with `unpack`; gRPC gets and gives the bytes as they are, with
-`EXCHANGE` as the method and `MAX_PARCEL_BYTES` as its limit. A node that opens a stream sends its `Hello` first; the
-other one answers with its own, or with a `Refusal` that `why_not` words, and both check what they get with it.
+A node makes parcels with `pack` and reads them with `unpack`; gRPC transports the bytes, with the method `EXCHANGE` and
+the limit `MAX_PARCEL_BYTES`. A node that opens a stream sends its `Hello` first; the other one answers with its own, or
+with a `Refusal` from `why_not`, and both check the other's Hello with it.
 
-A parcel is made of serialized pieces laid one after another, which protobuf reads as one: so each message is built
-once and its true size is known before it is decided what shares a parcel with it.
+A parcel is a concatenation of serialized messages, which protobuf parses as one message: so each message is serialized
+once, and its size is known before it is assigned to a parcel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from logdb.wire.schema import Parcel
 from logdb.wire.splitting import split
 
 VERSION: Final = 7
-"""Of the schema and of what its messages mean. Nodes of different versions do not talk to each other."""
+"""Version of the schema and of the meaning of its messages. Nodes of different versions refuse each other."""
 
 _SERVICE: Final = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
 EXCHANGE: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
@@ -122,12 +122,12 @@ assert len(_ROLE_OF) == len(_ROLES) == len(set(_numbers())), "roles of two engin
 
 
 def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[bytes]:
-    """The messages as parcels, as few as PARCEL_BYTES allows; what is too large for one is split, where possible.
-    Raises WireError, and of that TooLargeToSend."""
+    """The messages as parcels, as few as PARCEL_BYTES allows; a message that is too large is split if it can be.
+    Raises WireError, among them TooLargeToSend."""
     try:
         head = Parcel(sender=sender, receiver=receiver).SerializeToString()
     except (TypeError, ValueError) as error:
-        raise WireError(f"{sender!r} or {receiver!r} is no address") from error
+        raise WireError(f"{sender!r} or {receiver!r} is not an address") from error
     parcels = []
     chunks, size = [head], len(head)
     for message in messages:
@@ -156,7 +156,7 @@ def _chunks(message: Any) -> Iterator[bytes]:
 
 
 def unpack(data: bytes) -> Hello | Refusal | Envelope:
-    """What a parcel is. Raises WireError."""
+    """The content of a parcel. Raises WireError."""
     if len(data) > PARCEL_BYTES:
         _check_size(data, _FIELDS)
     elif data.count(_MESSAGE_KEY) > MAX_FIELDS:
@@ -188,13 +188,13 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope:
     return Envelope(parcel.sender, parcel.receiver, codec.decode(parcel))
 
 
-def _check_size(data: bytes, most: int) -> None:
-    """Walk over the fields of a parcel, `most` at the most: whatever is no batch of records becomes many objects."""
+def _check_size(data: bytes, max_fields: int) -> None:
+    """Check the sizes of at most `max_fields` fields of a parcel: all but batches of records become many objects."""
     size, at, plain = len(data), 0, 0
     if size > MAX_PARCEL_BYTES:
         raise WireError(f"a parcel of {size:,} bytes, the limit is {MAX_PARCEL_BYTES:,}")
     try:
-        for _ in range(most):
+        for _ in range(max_fields):
             start, key = at, data[at]
             if key & 0x87 != 2:
                 raise WireError(f"a parcel of {size:,} bytes with a field that is none of a parcel's")
@@ -210,7 +210,7 @@ def _check_size(data: bytes, most: int) -> None:
     if at > size:
         raise WireError(f"a parcel of {size:,} bytes that was cut off")
     if at < size:
-        raise WireError(f"a parcel of {size:,} bytes with more than {most:,} fields")
+        raise WireError(f"a parcel of {size:,} bytes with more than {max_fields:,} fields")
     if plain > MAX_PLAIN_BYTES:
         raise WireError(f"a parcel of {plain:,} bytes beside its records, the limit is {MAX_PLAIN_BYTES:,}")
 
@@ -228,13 +228,13 @@ def pack_hello(hello: Hello) -> bytes:
 
 
 def pack_refusal(why: str, *, denied: bool = False) -> bytes:
-    """The last parcel of who will not talk, or no longer. `why`: a sentence for people."""
-    assert why, "a refusal says why"
+    """The last parcel of a stream that this node refuses or ends. `why`: a sentence for people."""
+    assert why, "a refusal has a reason"
     return Parcel(refusal=why, denied=denied).SerializeToString()
 
 
 def why_not(mine: Hello, theirs: Hello) -> str:
-    """Why these two cannot talk; "" if they can."""
+    """Why these two nodes refuse each other, "" if they do not."""
     if theirs.version != mine.version:
         older = theirs if theirs.version < mine.version else mine
         return (
@@ -244,16 +244,16 @@ def why_not(mine: Hello, theirs: Hello) -> str:
     if theirs.role is None:
         return f"{theirs.address} has a role that {mine.address} does not know"
     if not theirs.address:
-        return f"a node ({theirs.role}) came to {mine.address} without an address"
+        return f"a node ({theirs.role}) has connected to {mine.address} without an address"
     if theirs.address == mine.address:
-        return f"a node came to {mine.address} under that very address"
+        return f"a node has connected to {mine.address} under that same address"
     if theirs.role != CLIENT and ":" not in theirs.address:
-        return f"a server ({theirs.role}) came to {mine.address} under a name, {theirs.address!r}"
+        return f"a server ({theirs.role}) has connected to {mine.address} under a name, {theirs.address!r}"
     founder = theirs.founder
     if founder is not None and mine.role != CLIENT and mine.ordering and founder not in mine.ordering:
         return f"{founder} is none of the ordering replicas in the configuration of {mine.address}"
     if theirs.role == CLIENT and ":" in theirs.address:
-        return f"a client came to {mine.address} under the address of a server, {theirs.address}"
+        return f"a client has connected to {mine.address} under the address of a server, {theirs.address}"
     if theirs.cluster != mine.cluster and not any(it.role == CLIENT and not it.cluster for it in (mine, theirs)):
         return (
             f"{theirs.address} is of cluster {theirs.cluster!r}, {mine.address} is of cluster {mine.cluster!r}: "
@@ -267,7 +267,7 @@ def why_not(mine: Hello, theirs: Hello) -> str:
     if theirs.founding != mine.founding and theirs.founding and mine.founding:
         return (
             f"{theirs.address} and {mine.address} have met different ordering layers ({theirs.founding:x} and "
-            f"{mine.founding:x}) as cluster {mine.cluster!r}: one was founded anew where all of its replicas had lost "
-            "what they knew. Bring their directories back, or begin again with empty directories of all servers"
+            f"{mine.founding:x}) as cluster {mine.cluster!r}: one was founded again after all of its replicas had "
+            "lost their data. Restore their directories, or begin again with empty directories of all servers"
         )
     return ""

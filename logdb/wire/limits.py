@@ -1,5 +1,5 @@
-"""The limits of what travels, in one place, and the errors of who exceeds them. Both sides check: before sending,
-and before anything is built from what has come."""
+"""The limits of messages, and the errors for exceeding them. Both sides check: before sending, and before building
+objects from received bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_PARCEL_BYTES: Final = MAX_BATCH_BYTES + MAX_PLAIN_BYTES
 """Of one message of gRPC: `grpc.max_send_message_length` and `grpc.max_receive_message_length`."""
 
 PARCEL_BYTES: Final = 1 << 20
-"""Messages that wait share a parcel up to here; a larger one goes alone, and what is larger has only one."""
+"""Messages share a parcel up to this size; a larger message has a parcel of its own."""
 
 MAX_FIELDS: Final = 1 << 17
 """Of a parcel: its messages, batches and addresses. An empty message takes 2 bytes here and 400 in memory."""
@@ -35,11 +35,11 @@ MAX_POSITION: Final = (1 << 63) - 1
 
 
 class WireError(LogDBError):
-    """Bytes of a peer that mean nothing here, or a message that cannot be sent as it is. The message was not taken."""
+    """Malformed bytes of a peer, or a message that cannot be sent. The message was dropped."""
 
 
 class TooLargeToSend(WireError):
-    """Something is larger than what may travel. Attributes: `size`, `limit` (bytes)."""
+    """A message is too large to send. Attributes: `size`, `limit` (bytes)."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         self.size, self.limit = size, limit

@@ -48,10 +48,10 @@ def _check_key(key: bytes) -> None:
         raise WireError(f"a read of a key of {len(key):,} bytes, keys have 1 to {MAX_KEY_BYTES:,}")
 
 
-def _check_asked_slice(asked: SliceRequest) -> None:
-    after = asked.cursor.after if asked.cursor is not None and asked.cursor.section == Section.LEDGER else b""
+def _check_slice_request(request: SliceRequest) -> None:
+    after = request.cursor.after if request.cursor is not None and request.cursor.section == Section.LEDGER else b""
     if after and len(after) != ROW_KEY_BYTES.get(after[:1]):
-        raise WireError(f"a slice of the ledger from {after[:20]!r} on, which is no row of one")
+        raise WireError(f"a slice of the ledger from {after[:20]!r} on, which is not a row key")
 
 
-_CHECKS: Final[dict[type, Callable[[Any], None]]] = {Reads: _check_reads, SliceRequest: _check_asked_slice}
+_CHECKS: Final[dict[type, Callable[[Any], None]]] = {Reads: _check_reads, SliceRequest: _check_slice_request}

@@ -1,9 +1,9 @@
-"""What to send where a message is too large to travel: its parts, or less of it, where the protocol allows that.
+"""Splitting of messages that are too large to send: into parts or, if the protocol allows it, to a shorter message.
 
-Of an engine's messages the engine says it. Values to accept, and all that a client and a mapping server say to each
-other are independent of each other; a replica that asked for accepted values asks on from where an answer ends.
-Everything else travels whole or not at all. Cores keep their batches far below the limits, so this is for the record
-of 60 MB that came last.
+An engine declares the splits of its messages. Values to accept are independent of each other, as are the items of the
+messages between a client and a mapping server; a replica that requested accepted values continues where an answer ends.
+All other messages are sent whole or not at all. Cores keep their batches far below the limits, so splits are needed
+only when the last record of a batch is as large as 60 MB.
 """
 
 from __future__ import annotations

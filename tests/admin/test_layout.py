@@ -77,7 +77,7 @@ def test_storage_servers_are_added(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"no_such": 1}, "no_such is no key of"),
+        ({"no_such": 1}, "no_such is not a key of"),
         ({"heartbeat_ms": "often"}, "heartbeat_ms must be a whole number"),
         ({"name": "two"}, "Cannot overwrite a value"),
     ],

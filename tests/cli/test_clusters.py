@@ -103,8 +103,8 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
 
     (leader,) = (server["name"] for server in seen["servers"] if server["state"] == "leads")
     kill(path, leader)
-    assert call("finalize-shard", "--dir", path, 1) == "shard 1 takes no appends any more\n"
-    assert call("add-shard", "--dir", path) == "shard 3 takes appends\n"
+    assert call("finalize-shard", "--dir", path, 1) == "shard 1 accepts no more appends\n"
+    assert call("add-shard", "--dir", path) == "shard 3 accepts appends\n"
     (gone, _) = sorted(shards(seen)[2][1])
     answer = json.loads(call("replace-server", "--json", "--dir", path, gone))
     assert answer["shard"] == 2
@@ -120,16 +120,16 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     assert "is live, only a finalized one can have more replicas" in call("add-replica", "--dir", path, 2, code=3)
     assert json.loads(call("add-replica", "--json", "--dir", path, 1))["shard"] == 1
     assert len(shards(status("--dir", path))[1][1]) == 3
-    assert call("cut-interval", "--dir", path, 2.5) == "cuts are 2.5 ms apart at least\n"
+    assert call("cut-interval", "--dir", path, 2.5) == "cuts are at least 2.5 ms apart\n"
     assert status("--dir", path)["cut_interval_ms"] == 2.5
-    assert ", 2.5 ms between two cuts at least\n" in call("status", "--dir", path, "--interval", 0.1)
+    assert ", at least 2.5 ms between cuts\n" in call("status", "--dir", path, "--interval", 0.1)
     with logdb.connect(up["endpoints"]) as db:
         assert db.put(b"10", b"x") == 11
         assert [key for key, _ in db.scan()] == sorted(b"%d" % number for number in range(11))
     assert call("down", "--dir", path).startswith("stopped 12 servers; ")
     assert processes(path) == {}
     assert call("health", "storage", *asked, "--wait", 0.1, code=3).endswith(" does not serve: connection refused\n")
-    assert "has no table [storage.s9]; there are s1, " in call("health", "storage", "--name", "s9", *asked[2:], code=2)
+    assert "has no table [storage.s9]; it has s1, " in call("health", "storage", "--name", "s9", *asked[2:], code=2)
     shown = call("status", "--dir", path, code=3)
     assert "has no leader of its ordering layer: nothing can be appended" in shown
 
@@ -139,7 +139,7 @@ def test_a_shard_for_one_that_failed(path: Path) -> None:
     hasty = ("--shards", 1, "--replicas", 2, "--ordering", 1, "--mapping", 0, "--set", "suspect_after_ms=500")
     call("up", "--dir", path, "--port", next(PORTS), *hasty)
     kill(path, "s1")
-    assert call("add-shard", "--dir", path).endswith(" takes appends\n")
+    assert call("add-shard", "--dir", path).endswith(" accepts appends\n")
     while (seen := shards(status("--dir", path)))[1][0] != "finalized":
         pass
     assert seen[2][0] == "live"
@@ -153,12 +153,12 @@ def test_a_cluster_that_has_no_directory_here(path: Path) -> None:
     assert len(seen["servers"]) == 6
     assert {server["process"] for server in seen["servers"]} == {None}
     (*_, one, other) = (server["address"] for server in seen["servers"] if server["shard"] == 0)
-    assert call("add-shard", "--servers", f"{one}, {other}", *where) == "shard 2 takes appends\n"
+    assert call("add-shard", "--servers", f"{one}, {other}", *where) == "shard 2 accepts appends\n"
     assert shards(status(*where))[2] == ("live", {one, other})
     assert f"{one} is not a spare server; there are " in call("add-shard", "--servers", one, *where, code=2)
     answer = json.loads(call("replace-server", "--json", 1, *where))
     assert (answer["replaced"], answer["shard"]) == (1, 1)
-    assert call("finalize-shard", 2, "--grace", 3, *where) == "shard 2 takes no appends any more\n"
+    assert call("finalize-shard", 2, "--grace", 3, *where) == "shard 2 accepts no more appends\n"
     assert "a shard has 2 servers, and there are " in call("add-shard", *where, code=3)
     assert "shard 7 does not exist" in call("finalize-shard", 7, *where, code=3)
     assert "s1 is not a server of a shard; there are " in call("replace-server", "s1", *where, code=2)
@@ -194,7 +194,7 @@ def test_an_end_in_the_middle_of_up_leaves_nobody_running(path: Path, number: si
         assert process.wait(WAIT_S) == 130
         assert process.stderr is not None
         assert process.stderr.read().decode() == (
-            f"error: interrupted; no server of {path} runs: `up --dir {path}` starts them\n"
+            f"error: interrupted; no server of {path} runs: `logdb cluster up --dir {path}` starts them\n"
         )
     assert processes(path) == {}
     call(*command[1:4])
@@ -212,7 +212,8 @@ def test_an_up_that_is_interrupted_while_it_ends_servers_says_what_runs(path: Pa
         assert process.wait(WAIT_S) == 130
         assert process.stderr is not None
         said = process.stderr.read().decode()
-    assert re.fullmatch(rf"error: interrupted; [12] of 2 servers of {path} run: `up --dir {path}` .*\n", said), said
+    some = rf"[12] of 2 servers of {path} run"
+    assert re.fullmatch(rf"error: interrupted; {some}: `logdb cluster up --dir {path}` .*\n", said), said
     os.kill(holding_process(path / "data" / "o1") or 0, signal.SIGCONT)
     call("down", "--dir", path)
     assert processes(path) == {}
@@ -241,7 +242,7 @@ def test_a_server_that_does_not_end(path: Path) -> None:
     stopped = processes(path)["s1"]
     os.kill(stopped, signal.SIGSTOP)
     said = call("down", "--dir", path, "--timeout", 0.5, code=3)
-    assert said == f"error: still running: storage s1 (process {stopped}); `down --kill` kills what does not end\n"
+    assert said == f"error: still running: storage s1 (process {stopped}); `logdb cluster down --kill` kills them\n"
     assert call("down", "--dir", path, "--timeout", 0.5, "--kill").startswith("stopped 1 server; ")
     assert processes(path) == {}
 
@@ -270,7 +271,7 @@ def test_down_waits_for_processes_and_not_for_locks(path: Path) -> None:
             said = call("down", "--dir", path, "--timeout", 0.5, code=3)
         finally:
             slow.kill()
-    assert said == f"error: still running: storage s1 (process {slow.pid}); `down --kill` kills what does not end\n"
+    assert said == f"error: still running: storage s1 (process {slow.pid}); `logdb cluster down --kill` kills them\n"
     assert call("down", "--dir", path).startswith("stopped 0 servers; ")
 
 
@@ -289,7 +290,7 @@ def test_a_server_whose_directory_was_removed_still_runs(path: Path) -> None:
 def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
     for command in ("status", "down", "endpoints", "add-shard", "finalize-shard 1", "replace-server s1"):
         said = call(*command.split(), "--dir", path, code=2)
-        assert said == f"error: there is no cluster in {path}: `logdb cluster up --dir {path}` makes one\n"
+        assert said == f"error: there is no cluster in {path}: `logdb cluster up --dir {path}` creates one\n"
     assert not path.exists()
     nowhere = next(free_addresses())
     assert f"no server answers: {nowhere} (connection refused)" in call("status", "--endpoints", nowhere, code=3)
@@ -299,7 +300,8 @@ def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
     assert "Not a directory" in call("up", "--dir", tmp_path / "file" / "cluster", code=3)
     assert "an odd number of replicas, not 2" in call("up", "--dir", path, "--policy", "mask", code=2)
     assert "--set takes KEY=VALUE, not 'x'" in call("up", "--dir", path, "--set", "x", code=2)
-    assert "colour is no key of [cluster]" in call("up", "--dir", path, "--set", "colour=red", "--mapping", 0, code=2)
+    refused = call("up", "--dir", path, "--set", "colour=red", "--mapping", 0, code=2)
+    assert "colour is not a key of [cluster]" in refused
     held = lock(path)
     assert "another command is changing the cluster" in call("up", "--dir", path, code=3)
     held.release()
@@ -314,5 +316,5 @@ def test_another_shape_is_another_cluster(path: Path) -> None:
         ("--set", "election_ms=1"): "its settings already, in cluster.toml",
     }.items():
         said = call("up", "--dir", path, *options, code=2)
-        assert said == f"error: the cluster in {path} has {what}; take another --dir for another cluster\n"
+        assert said == f"error: the cluster in {path} has {what}; use another --dir for another cluster\n"
     assert processes(path) == {}

@@ -70,7 +70,7 @@ def test_wrong_usage(db: Path, args: tuple[str, ...]) -> None:
 
 def test_no_database_named() -> None:
     result = CliRunner().invoke(cli, ["get", "k"])
-    assert (result.exit_code, result.stderr) == (2, "error: which database? give --db DIR or set LOGDB_DB\n")
+    assert (result.exit_code, result.stderr) == (2, "error: no database is named: use --db DIR or set LOGDB_DB\n")
 
 
 def test_errors_of_the_database_are_told_in_its_words(run: Run, db: Path) -> None:

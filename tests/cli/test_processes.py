@@ -127,7 +127,7 @@ def test_ctrl_c_in_a_watch_names_the_version_to_go_on_from(tmp_path: Path) -> No
             assert json.loads(process.stdout.readline())["version"] == 2
             process.send_signal(signal.SIGINT)
             code, _, errors = ended(process)
-    assert (code, errors) == (130, b"error: interrupted; go on with --since 2\n")
+    assert (code, errors) == (130, b"error: interrupted; continue with --since 2\n")
 
 
 def test_a_watch_that_was_there_before_the_writer(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ ENDS = {
     "a disk that fails early": (OSError(5, "Input/output error", "d/x"), 3, "disk failed (d/x: Input/output error; "),
     "damage": (DamagedJournals("data/o1/journals/x is damaged at byte 8: no"), 4, "is damaged at byte 8"),
     "a contradiction": (ProtocolViolation("SCA-3: a link\nthat does not link"), 4, "SCA-3: a link that does not link"),
-    "an assertion": (AssertionError(), 4, "ordering o1 has stopped: what it was told cannot be (an assertion)"),
+    "an assertion": (AssertionError(), 4, "ordering o1 has stopped in an impossible state (an assertion)"),
 }
 
 

@@ -66,7 +66,7 @@ def test_what_cannot_be_used_is_named(endpoint: str) -> None:
     assert "hold no certificate with its key" in ask(
         *ca, "--certificate", "certificates/ada.pem", "--certificate-key", "read.token", "get", "a", code=2
     )
-    assert "would travel in the clear" in ask(
+    assert "would be sent in the clear" in ask(
         "--endpoints", "db.example:7400", "--token-file", "read.token", "get", "a", code=2
     )
 
@@ -88,7 +88,7 @@ def test_certificates_of_a_cluster(tmp_path: Path) -> None:
 
 def test_mistakes(tmp_path: Path) -> None:
     assert "neither ca nor server" in ask("certificates", "--to", "c", "--client", "server", code=2)
-    assert "is no host name" in ask("certificates", "--to", "c", "--host", "ä", code=2)
+    assert "is neither a host name" in ask("certificates", "--to", "c", "--host", "ä", code=2)
     assert "cannot be read" in ask("certificates", "--to", "c", "--config", "no.toml", code=2)
     ask("token", "ada", "--right", "read", "--tokens", "t.toml")
     assert "has a table [ada] already" in ask("token", "ada", "--right", "read", "--tokens", "t.toml", code=2)

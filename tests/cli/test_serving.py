@@ -95,7 +95,7 @@ def test_what_cannot_be_asked_of_a_server(run: Run, endpoint: str) -> None:
     assert "but not both" in ask("get", "a", "--db", "x", "--endpoints", endpoint, code=2)
     assert "but not both" in run("get", "a", "--endpoints", endpoint, code=2).stderr
     for verb in ("verify", "audit"):
-        assert "give --db" in ask(verb, "--endpoints", endpoint, code=2)
+        assert "use --db" in ask(verb, "--endpoints", endpoint, code=2)
     assert "--db" in ask("shell", "--read-only", "--endpoints", endpoint, code=2)
     assert "is not an address" in ask("get", "a", "--endpoints", "nowhere", code=2)
     assert "connection refused" in ask("get", "a", "--endpoints", "127.0.0.1:1", code=3)
@@ -170,8 +170,8 @@ def test_a_server_that_can_take_no_more_writes_ends(tmp_path: Path, cause: str) 
 
 def test_where_a_server_does_not_listen(tmp_path: Path, endpoint: str) -> None:
     for address, why in (
-        ("0.0.0.0:7400", "give the server a certificate and key"),
-        ("somewhere.example:7400", "give the server a certificate and key"),
+        ("0.0.0.0:7400", "name a certificate and key"),
+        ("somewhere.example:7400", "name a certificate and key"),
         ("nonsense", "is not an address"),
     ):
         assert why in ask("serve", "--db", tmp_path / "db", "--listen", address, code=2)

@@ -36,7 +36,7 @@ def test_checkpoint_verify_audit(run: Run) -> None:
     (audited,) = documents(run("audit", "--json"))
     assert (audited["commits"], audited["aborted"], audited["difference"]) == (2, 1, None)
     assert run("verify").stdout.endswith("no damage\n")
-    assert run("audit").stdout.endswith("all as they were\n")
+    assert run("audit").stdout.endswith("no decision differs\n")
 
 
 def test_damage_in_the_log_is_named(run: Run, db: Path) -> None:

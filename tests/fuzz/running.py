@@ -16,7 +16,7 @@ from logdb.security.certificates import Authority, hosts_of
 from logdb.security.credentials import NONE, Credentials, credentials
 from logdb.security.node_identity import Identity
 from logdb.security.permissions import NEEDS
-from logdb.transport.accepted_messages import ONLY_FROM, taken_by
+from logdb.transport.accepted_messages import ONLY_FROM, accepted_by
 from logdb.transport.dialling import OPTIONS, shake_hands
 from logdb.transport.failures import BROKEN, aio
 from logdb.transport.peers import Peers
@@ -63,7 +63,7 @@ class Outsider:
 
     def brings(self, role: str) -> set[type]:
         """The messages to try."""
-        return taken_by(role, self._engine) & (set(NEEDS) - NOT_SENT)
+        return accepted_by(role, self._engine) & (set(NEEDS) - NOT_SENT)
 
 
 class Impostor:
@@ -82,7 +82,7 @@ class Impostor:
     def brings(self, role: str) -> set[type]:
         """The messages to try, without those that a mapping server may use to write compactions and to trim the log."""
         wire = self._engine.wire
-        taken = taken_by(role, self._engine) - wire.appends - set(wire.operator_requests)
+        taken = accepted_by(role, self._engine) - wire.appends - set(wire.operator_requests)
         return {kind for kind in taken if self.role in ONLY_FROM.get(kind, (self.role,))}
 
 
@@ -138,7 +138,7 @@ async def fuzz_node(
     sent = 0
     while sent < count:
         speaker = rng.choice(speakers)
-        kinds = sorted(speaker.brings(role) or taken_by(role, engine), key=lambda kind: kind.__name__)
+        kinds = sorted(speaker.brings(role) or accepted_by(role, engine), key=lambda kind: kind.__name__)
         hello = speaker.hello()
         async with speaker.credentials.channel(address, OPTIONS) as channel:
             call: Any = channel.stream_stream(EXCHANGE)(metadata=speaker.credentials.metadata)

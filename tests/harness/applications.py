@@ -16,7 +16,7 @@ from logdb.log.engine import ENGINES, engine_of
 from logdb.log.requests import ClientConfig
 from logdb.node.clock import Clock
 from logdb.node.host import Host
-from logdb.transport.accepted_messages import taken_by
+from logdb.transport.accepted_messages import accepted_by
 from logdb.transport.peers import Peers
 from logdb.wire.envelopes import CLIENT, VERSION, Hello
 
@@ -34,7 +34,7 @@ class Application:
     async def _start(self, cluster: str, ordering: tuple[str, ...], mapping: tuple[str, ...]) -> None:
         address = f"client-{secrets.token_hex(8)}"
         self._peers = Peers(Hello(VERSION, cluster, CLIENT, address))
-        port = self._peers.attach(address, taken_by(CLIENT, engine_of(ENGINES[0])))
+        port = self._peers.attach(address, accepted_by(CLIENT, engine_of(ENGINES[0])))
         config = DatabaseConfig(address, mapping, ClientConfig(address, ordering), engine_of(ENGINES[0]).client)
         self._host = Host(
             address,

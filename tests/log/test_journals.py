@@ -156,7 +156,7 @@ def test_a_flush_does_not_report_journals_dropped_meanwhile(fresh: Fresh) -> Non
     journals.perform(Drop("meta"), 100)
     journals.perform(Create("meta", 1), 100)
     journals.flush(taken)
-    assert journals.settle(taken) == []
+    assert journals.complete(taken) == []
 
 
 def test_records_written_during_a_flush_wait_for_the_next(fresh: Fresh) -> None:
@@ -165,7 +165,7 @@ def test_records_written_during_a_flush_wait_for_the_next(fresh: Fresh) -> None:
     taken = journals.take()
     journals.perform(Persist("meta", 8, [(1, b"y")]), 100)
     journals.flush(taken)
-    assert journals.settle(taken) == [Persisted("meta", 8)]
+    assert journals.complete(taken) == [Persisted("meta", 8)]
     assert journals.sync() == [Persisted("meta", 9)]
 
 

@@ -145,24 +145,28 @@ def test_security(tmp_path: Path) -> None:
 
 
 MISTAKES = {
-    "no CA": ('[security]\ncertificate = "a"\nkey = "b"\n', 6, "[security] lacks the key ca"),
-    "no certificate": ('[security]\nca = "a"\nkey = "b"\n', 6, "[security] lacks the key certificate"),
+    "no CA": ('[security]\ncertificate = "a"\nkey = "b"\n', 6, "[security] needs the key ca"),
+    "no certificate": ('[security]\nca = "a"\nkey = "b"\n', 6, "[security] needs the key certificate"),
     "a token in the file": (
         '[security]\nca = "a"\nkey = "b"\ntoken = "t"\n',
         9,
-        "token is no key of [security]; there are ca, certificate, key, tokens",
+        "token is not a key of [security]; its keys are ca, certificate, key, tokens",
     ),
-    "unknown table": ('[storag.s1]\nlisten = "127.0.0.1:1"\n', 6, "[storag] is no table"),
-    "unknown key": ('heartbeat = 5\n[storage.s1]\nlisten = "127.0.0.1:1"\n', 6, "heartbeat is no key of [ordering.o1]"),
+    "unknown table": ('[storag.s1]\nlisten = "127.0.0.1:1"\n', 6, "[storag] is not a table"),
+    "unknown key": (
+        'heartbeat = 5\n[storage.s1]\nlisten = "127.0.0.1:1"\n',
+        6,
+        "heartbeat is not a key of [ordering.o1]",
+    ),
     "key of another table": (
         '[storage.s1]\nlisten = "127.0.0.1:1"\nfailures = 1',
         8,
-        "failures is no key of [storage.s1]",
+        "failures is not a key of [storage.s1]",
     ),
     "a memory of its own": (
         '[mapping.m1]\nlisten = "127.0.0.1:1"\nkeep_decisions = 1',
         8,
-        "keep_decisions is no key of [mapping.m1]",
+        "keep_decisions is not a key of [mapping.m1]",
     ),
     "an address twice": (
         '[mapping.m1]\nlisten = "127.0.0.1:7401"\n',
@@ -175,7 +179,7 @@ MISTAKES = {
         8,
         "buffer_mib must be a whole number",
     ),
-    "missing key": ("[storage.s1]\nbuffer_mib = 1\n", 6, "[storage.s1] lacks the key listen"),
+    "missing key": ("[storage.s1]\nbuffer_mib = 1\n", 6, "[storage.s1] needs the key listen"),
     "out of range": ("snapshot_mib = 0\n", 6, "snapshot_mib must be a number from 1 to 1,024; it is 0"),
     "no address": ('[storage.s1]\nlisten = "127.0.0.1"\n', 7, "listen must be"),
     "no port": ('[storage.s1]\nlisten = "127.0.0.1:0"\naddress = "a:99999"', 7, "with a port from 1 to 65535"),
@@ -201,7 +205,7 @@ MISTAKES = {
         9,
         "/x is already taken by [ordering.o1] in line 6",
     ),
-    "a role without name": ('[storage]\nlisten = "127.0.0.1:1"\n', 7, "listen stands in no server's table"),
+    "a role without name": ('[storage]\nlisten = "127.0.0.1:1"\n', 7, "listen is not in a server's table"),
     "a bad name": ('["storage"."a b"]\nlisten = "127.0.0.1:1"\n', 6, "a name without blanks"),
     "two replicas": ('[ordering.o2]\nlisten = "127.0.0.1:1"\n', None, "there are 2 ordering replicas"),
 }
@@ -220,7 +224,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, mistake: str) -> None:
 
 CLUSTER_MISTAKES = {
     "no cluster": ("", None, "the table [cluster] is missing"),
-    "no name": ("[cluster]\n", 1, "[cluster] lacks the key name"),
+    "no name": ("[cluster]\n", 1, "[cluster] needs the key name"),
     "no replica": ('[cluster]\nname = "x"\n', None, "there are 0 ordering replicas"),
     "cluster is no table": ("cluster = 1\n", 1, "[cluster] must be a table"),
     "a role is no table": ('ordering = 1\n[cluster]\nname = "x"\n', 1, "ordering must be tables [ordering.NAME]"),
@@ -254,7 +258,7 @@ def test_a_heartbeat_must_be_heard_before_it_is_missed(tmp_path: Path) -> None:
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     file = ClusterFile(written(tmp_path, WHOLE))
-    with pytest.raises(Misconfigured, match=r"it has no table \[ordering.o9\]; there are o1, o2, o3"):
+    with pytest.raises(Misconfigured, match=r"it has no table \[ordering.o9\]; it has o1, o2, o3"):
         file.server("ordering", "o9")
 
 

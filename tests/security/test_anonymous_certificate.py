@@ -81,7 +81,7 @@ def test_what_is_signed_with_its_key_is_not_believed(nodes: Nodes, tokens: Token
 @pytest.mark.parametrize(
     ("role", "token", "why"),
     [
-        ("storage", True, "the certificate is no server's, not of logdb://test/storage/s2"),
+        ("storage", True, "the certificate does not belong to a server, but must belong to logdb://test/storage/s2"),
         (CLIENT, False, "a token is needed here, and none came"),
     ],
     ids=["server", "client"],

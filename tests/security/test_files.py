@@ -16,7 +16,7 @@ from logdb.security.access import AccessFile, add, hashed
 from logdb.security.certificates import Authority, hosts_of
 from logdb.security.credentials import Credentials, credentials
 from logdb.security.node_identity import Identity
-from logdb.transport.node_authenticator import why_no_node
+from logdb.transport.node_authenticator import node_mismatch
 from tests.harness.secured import Tokens
 from tests.security.conftest import Files
 
@@ -61,7 +61,7 @@ WRONG = {
     "a name": ('["a b"]\nright = "read"\n', "'a b' must be a table"),
     "no right": ("[ada]\n", r'the right of \[ada\] must be "read", "write" or "admin"; it is None'),
     "an unknown right": ('[ada]\nright = "all"\n', "it is 'all'"),
-    "an unknown key": ('[ada]\nright = "read"\nrole = "x"\n', r"role is no key of \[ada\]"),
+    "an unknown key": ('[ada]\nright = "read"\nrole = "x"\n', r"role is not a key of \[ada\]"),
     "the token itself": ('[ada]\nright = "read"\ntoken = "hunter2"\n', "64 hexadecimal digits, not the token"),
     "twice the same": (
         "".join(f'[{name}]\nright = "read"\ntoken = "{hashed("x")}"\n' for name in "ab"),
@@ -91,7 +91,7 @@ def test_a_file_that_becomes_wrong_is_not_believed(
     assert file.holder(tokens.write) == "writeer"
     tokens.path.unlink()
     assert file.holder(tokens.write) == "writeer"
-    assert caplog.text.count("what it said before holds") == 2
+    assert caplog.text.count("its earlier version stays in force") == 2
     tokens.path.write_text("")
     assert file.holder(tokens.write) is None
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_shown(files: Files, tmp_path: Path) -> None:
         ({"ca": tmp_path / "no.pem"}, "no.pem cannot be read: No such file or directory"),
         ({"ca": key}, "ada.key holds no certificate"),
         ({"certificate": ada}, "name the CA of the server's certificate"),
-        ({**ca, "certificate_key": key}, "a key is of no use without its certificate"),
+        ({**ca, "certificate_key": key}, "a key needs its certificate"),
         ({**ca, "certificate": ada}, "hold no certificate with its key"),
         ({**ca, "certificate": ada, "certificate_key": files.server.with_suffix(".key")}, "is not that of the cert"),
         ({"token": ""}, "printable ASCII"),
@@ -126,7 +126,7 @@ def test_secrets_are_not_shown_by_accident(files: Files) -> None:
 
 
 def test_a_token_goes_by_tls_or_stays_here() -> None:
-    with pytest.raises(ValueError, match="would travel in the clear"):
+    with pytest.raises(ValueError, match="would be sent in the clear"):
         Credentials(token="x").check("10.0.0.1:7400")
     Credentials(token="x").check("127.0.0.1:7400")
     Credentials(ca=b"some", token="x").check("10.0.0.1:7400")
@@ -191,8 +191,8 @@ MINE = Identity("demo", "storage", "s1")
 
 @pytest.mark.parametrize("address", ["s1.example:1", "S1.example:1", "10.0.0.1:1", "a.pods.example:1"])
 def test_a_server_is_who_its_certificate_says(address: str) -> None:
-    assert why_no_node(CERTIFICATE, MINE, address) == ""
-    assert why_no_node(CERTIFICATE, MINE._replace(name=""), address) == ""
+    assert node_mismatch(CERTIFICATE, MINE, address) == ""
+    assert node_mismatch(CERTIFICATE, MINE._replace(name=""), address) == ""
 
 
 @pytest.mark.parametrize(
@@ -202,24 +202,24 @@ def test_a_server_is_who_its_certificate_says(address: str) -> None:
             CERTIFICATE,
             MINE._replace(role="ordering"),
             "s1.example:1",
-            "is of logdb://demo/storage/s1, not of logdb://demo",
+            "belongs to logdb://demo/storage/s1, but must belong to logdb://demo",
         ),
-        (CERTIFICATE, MINE._replace(cluster="dem"), "s1.example:1", "not of logdb://dem/storage/s1"),
-        (CERTIFICATE, MINE._replace(name="s2"), "s1.example:1", "not of logdb://demo/storage/s2"),
-        (CERTIFICATE, MINE._replace(name="s"), "s1.example:1", "not of logdb://demo/storage/s"),
-        (CERTIFICATE, Identity("demo", "stor", ""), "s1.example:1", "not of logdb://demo/stor/"),
+        (CERTIFICATE, MINE._replace(cluster="dem"), "s1.example:1", "must belong to logdb://dem/storage/s1"),
+        (CERTIFICATE, MINE._replace(name="s2"), "s1.example:1", "must belong to logdb://demo/storage/s2"),
+        (CERTIFICATE, MINE._replace(name="s"), "s1.example:1", "must belong to logdb://demo/storage/s"),
+        (CERTIFICATE, Identity("demo", "stor", ""), "s1.example:1", "must belong to logdb://demo/stor/"),
         (CERTIFICATE, MINE, "s2.example:1", "is not valid for s2.example"),
         (CERTIFICATE, MINE, "10.0.0.2:1", "is not valid for 10.0.0.2"),
         (CERTIFICATE, MINE, "a.b.pods.example:1", "is not valid for a.b.pods.example"),
         (CERTIFICATE, MINE, "pods.example:1", "is not valid for pods.example"),
-        ({"x509_common_name": [b"s1"]}, MINE, "s1.example:1", "is no server's"),
-        ({}, MINE, "s1.example:1", "is no server's"),
+        ({"x509_common_name": [b"s1"]}, MINE, "s1.example:1", "does not belong to a server"),
+        ({}, MINE, "s1.example:1", "does not belong to a server"),
     ],
 )
 def test_nobody_else_is(certificate: dict[str, list[bytes]], claimed: Identity, address: str, why: str) -> None:
-    assert why in why_no_node(certificate, claimed, address)
+    assert why in node_mismatch(certificate, claimed, address)
 
 
 def test_a_wildcard_of_a_whole_domain_covers_nothing() -> None:
     certificate = {"x509_subject_alternative_name": [b"*.example", MINE.uri.encode()]}
-    assert why_no_node(certificate, MINE, "s1.example:1")
+    assert node_mismatch(certificate, MINE, "s1.example:1")

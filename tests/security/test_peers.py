@@ -103,11 +103,11 @@ def test_servers_know_each_other(nodes: Nodes) -> None:
 
 
 IMPOSTORS = {
-    "a client": ("ada", "storage", "s2", "the certificate is no server's, not of logdb://test/storage/s2"),
-    "another role": ("storage-s1", "ordering", "o1", "is of logdb://test/storage/s1, not of logdb://test/ordering/o1"),
-    "another name": ("storage-s1", "storage", "s2", "is of logdb://test/storage/s1, not of logdb://test/storage/s2"),
-    "another cluster": ("storage-s9", "storage", "", "is of logdb://other/storage/s9, not of logdb://test/storage/"),
-    "another host": ("storage-s7", "storage", "", "is not valid for 127.0.0.1, where that server is said to be"),
+    "a client": ("ada", "storage", "s2", "the certificate does not belong to a server, but must belong to logdb://test/storage/s2"),
+    "another role": ("storage-s1", "ordering", "o1", "belongs to logdb://test/storage/s1, but must belong to logdb://test/ordering/o1"),
+    "another name": ("storage-s1", "storage", "s2", "belongs to logdb://test/storage/s1, but must belong to logdb://test/storage/s2"),
+    "another cluster": ("storage-s9", "storage", "", "belongs to logdb://other/storage/s9, but must belong to logdb://test/storage/"),
+    "another host": ("storage-s7", "storage", "", "is not valid for 127.0.0.1, where that server claims to run"),
 }
 
 
@@ -121,7 +121,7 @@ def test_nobody_else_speaks_as_a_server(nodes: Nodes, impostor: str, caplog: pyt
         bad = Node(address, role, nodes.shown(certificate))
         bad.port.send(s1.address, REPORT)
         await until(lambda: bad.denials)
-        assert f"{address} must not speak as a server to {s1.address}: the certificate" in bad.denials[0]
+        assert f"{address} must not connect as a server to {s1.address}: the certificate" in bad.denials[0]
         assert why in bad.denials[0]
         assert s1.got == []
         assert s1.peers.open_streams == 0
@@ -236,7 +236,7 @@ def test_a_token_that_is_withdrawn_ends_what_its_stream_may_do(
         tokens.path.write_text("")
         client.port.send(s1.address, WRITING)
         await until(lambda: client.denials)
-        assert client.denials == ["'writeer' has no right here any more: ask for a new token"]
+        assert client.denials == ["'writeer' no longer has a right here: ask for a new token"]
         assert s1.got == [WRITING]
         await client.peers.close()
         await s1.peers.close()
@@ -257,7 +257,7 @@ def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
         tokens.path.write_text("")
         s1.port.send("client-1", RESPONSE)
         await until(lambda: client.denials)
-        assert client.denials == ["'reader' has no right here any more: ask for a new token"]
+        assert client.denials == ["'reader' no longer has a right here: ask for a new token"]
         assert client.got == []
         await client.peers.close()
         await s1.peers.close()

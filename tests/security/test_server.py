@@ -92,13 +92,13 @@ def test_plain_against_tls(serve: Serve, files: Files) -> None:
 
 
 def test_tls_against_plain(serve: Serve, files: Files) -> None:
-    refused(serve(), "it speaks no TLS: connect without a CA, or start it with a certificate", **files.shown())
+    refused(serve(), "it does not speak TLS: connect without a CA, or start it with a certificate", **files.shown())
 
 
 def test_a_server_of_another_authority(serve: Serve, files: Files) -> None:
     refused(
         serve(files.security()),
-        "its certificate is not of the CA that was given",
+        "its certificate is not signed by the given CA",
         **files.shown(ca=files.others / "ca.pem"),
     )
 
@@ -115,17 +115,17 @@ def test_a_server_of_another_host(serve: Serve, files: Files, tmp_path: Path) ->
 
 
 def test_a_client_that_poses_as_a_server(serve: Serve, files: Files) -> None:
-    refused(serve(files.security(files.ada)), "its certificate is one of a client", **files.shown())
+    refused(serve(files.security(files.ada)), "its certificate is a client's", **files.shown())
 
 
 def test_no_certificate_where_one_is_wanted(serve: Serve, files: Files, tokens: Tokens) -> None:
     served = serve(files.security(ca=files.ca, tokens=tokens.path))
-    refused(served, "it wants to see a certificate: give one with its key", **files.shown(), token=tokens.admin)
+    refused(served, "it requires a certificate: present one with its key", **files.shown(), token=tokens.admin)
 
 
 def test_a_certificate_of_another_authority(serve: Serve, files: Files) -> None:
     shown = {**files.shown("ada"), "certificate": files.others / "ada.pem", "certificate_key": files.others / "ada.key"}
-    refused(serve(files.security(ca=files.ca)), "it does not accept the certificate in .*others/ada.pem", **shown)
+    refused(serve(files.security(ca=files.ca)), "it rejects the certificate in .*others/ada.pem", **shown)
 
 
 def test_an_expired_certificate(serve: Serve, files: Files, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_expired_certificate(serve: Serve, files: Files, tmp_path: Path) -> N
 def test_an_expired_certificate_is_not_let_in(serve: Serve, files: Files, tmp_path: Path) -> None:
     expired = files.another(tmp_path / "expired", ["127.0.0.1"], days=0)
     pair = {"certificate": expired, "certificate_key": expired.with_suffix(".key")}
-    refused(serve(files.security(ca=files.ca)), "it does not accept the certificate", ca=files.ca, **pair)
+    refused(serve(files.security(ca=files.ca)), "it rejects the certificate", ca=files.ca, **pair)
 
 
 def test_no_token_and_a_wrong_one(serve: Serve, files: Files, tokens: Tokens) -> None:
@@ -153,13 +153,13 @@ def test_no_token_and_a_wrong_one(serve: Serve, files: Files, tokens: Tokens) ->
 
 def test_a_certificate_that_the_tokens_file_does_not_name(serve: Serve, files: Files, tokens: Tokens) -> None:
     served = serve(files.security(ca=files.ca, tokens=tokens.path))
-    refused(served, "the certificate of 'grace' gives no right here", logdb.AccessDenied, **files.shown("grace"))
+    refused(served, "the certificate of 'grace' has no right here", logdb.AccessDenied, **files.shown("grace"))
 
 
 def test_a_certificate_does_not_stand_for_a_token(serve: Serve, files: Files, tokens: Tokens) -> None:
     add(tokens.path, "grace", Right.ADMIN)
     served = serve(files.security(ca=files.ca, tokens=tokens.path))
-    refused(served, "the certificate of 'grace' gives no right here", logdb.AccessDenied, **files.shown("grace"))
+    refused(served, "the certificate of 'grace' has no right here", logdb.AccessDenied, **files.shown("grace"))
 
 
 def test_who_has_no_part_in_it_learns_nothing(serve: Serve, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_nothing_is_read_of_a_stranger(serve: Serve, tokens: Tokens) -> None:
 
 def test_a_token_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", None)
-    with pytest.raises(ValueError, match=r"a token for 192.0.2.1:7400 would travel in the clear: name the CA"):
+    with pytest.raises(ValueError, match=r"a token for 192.0.2.1:7400 would be sent in the clear: name the CA"):
         logdb.connect("192.0.2.1:7400", token="secret")
 
 
@@ -294,7 +294,7 @@ def test_a_token_that_is_withdrawn(serve: Serve, tokens: Tokens) -> None:
         db.put(b"k", b"1")
         text = tokens.path.read_text()
         tokens.path.write_text(text.replace('["writeer"]', '["somebody"]'))
-        with pytest.raises(logdb.AccessDenied, match="'writeer' has no right here any more: ask for a new token"):
+        with pytest.raises(logdb.AccessDenied, match="'writeer' no longer has a right here: ask for a new token"):
             db.get(b"k")
         tokens.path.write_text(text)
         assert db.get(b"k") == b"1"
@@ -351,7 +351,7 @@ def test_a_token_that_is_replaced_by_another(serve: Serve, tokens: Tokens) -> No
         assert db.get(b"k") is None
         text = tokens.path.read_text()
         tokens.path.write_text(text.replace(access.hashed(tokens.read), access.hashed("another one")))
-        with pytest.raises(logdb.AccessDenied, match="'reader' has no right here any more"):
+        with pytest.raises(logdb.AccessDenied, match="'reader' no longer has a right here"):
             db.get(b"k")
 
 
@@ -377,9 +377,9 @@ def test_a_new_token_is_known(serve: Serve, tokens: Tokens) -> None:
 @pytest.mark.parametrize("listen", ["0.0.0.0:7400", "[::]:7400", "db.example:7400", "10.0.0.1:7400"])
 def test_beyond_this_machine_everybody_is_asked(listen: str, files: Files, tokens: Tokens) -> None:
     for security in (Security(), Security(tokens=tokens.path)):
-        with pytest.raises(ValueError, match="can be reached from other machines: give the server a certificate"):
+        with pytest.raises(ValueError, match="can be reached from other machines: name a certificate"):
             security.check(listen)
-    with pytest.raises(ValueError, match="everybody there could do everything: give the server tokens"):
+    with pytest.raises(ValueError, match="where every client would have all rights: name a"):
         files.security().check(listen)
     files.security(tokens=tokens.path).check(listen)
     files.security(ca=files.ca).check(listen)
@@ -387,7 +387,7 @@ def test_beyond_this_machine_everybody_is_asked(listen: str, files: Files, token
 
 def test_a_server_that_asks_for_certificates_has_one(files: Files) -> None:
     for security in (Security(ca=files.ca), Security(key=files.server)):
-        with pytest.raises(ValueError, match="needs one itself"):
+        with pytest.raises(ValueError, match="needs its own"):
             security.check("127.0.0.1:7400")
 
 

@@ -430,7 +430,7 @@ def test_an_address_that_is_taken() -> None:
 @pytest.mark.parametrize("after", [b"a", b"a123", b"s" + bytes(16), b"t" + bytes(8), b"?"])
 def test_a_slice_from_what_no_ledger_has_makes_no_sense(after: bytes) -> None:
     """It would end the mapping server that is asked for it."""
-    with pytest.raises(WireError, match="no row"):
+    with pytest.raises(WireError, match="not a row key"):
         check_sense([SliceRequest(1, 5, Cursor(Section.LEDGER, after))])
 
 

@@ -83,7 +83,7 @@ def test_the_largest_record_travels() -> None:
 
 
 def test_addresses_are_text() -> None:
-    with pytest.raises(WireError, match="is no address"):
+    with pytest.raises(WireError, match="is not an address"):
         pack("one:1", 2, [mapping.Hold(1)])  # type: ignore[arg-type]
 
 
@@ -241,12 +241,12 @@ def test_a_refusal_arrives() -> None:
         (Hello(VERSION + 1, "elsewhere", None, "b:1"), f"speaks version {VERSION + 1} of LogDB's protocol"),
         (Hello(VERSION, "orders", None, "b:1"), "b:1 has a role that 10.0.0.1:7400 does not know"),
         (Hello(VERSION, "orders", "storage", ""), "without an address"),
-        (Hello(VERSION, "orders", "storage", "10.0.0.1:7400"), "under that very address"),
+        (Hello(VERSION, "orders", "storage", "10.0.0.1:7400"), "under that same address"),
         (Hello(VERSION, "orders", "storage", "client-5"), "under a name, 'client-5'"),
         (Hello(VERSION, "orders", "ordering", "b:1"), "none of the ordering replicas in the configuration"),
         (Hello(VERSION, "orders", "storage", "b:1", founding=7), ""),
         (Hello(VERSION, "orders", "storage", "b:1", founding=8), "met different ordering layers (8 and 7)"),
-        (Hello(VERSION, "", CLIENT, "client-5", founding=8), "Bring their directories back"),
+        (Hello(VERSION, "", CLIENT, "client-5", founding=8), "Restore their directories"),
     ],
 )
 def test_who_may_talk(theirs: Hello, why: str) -> None:

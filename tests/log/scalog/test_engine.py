@@ -16,7 +16,7 @@ from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.engine import ENGINE
 from logdb.log.scalog.ordering.replica import _HANDLERS as ORDERING_HANDLERS
 from logdb.log.scalog.storage.server import StorageServer
-from logdb.transport.accepted_messages import taken_by
+from logdb.transport.accepted_messages import accepted_by
 from logdb.wire.envelopes import CLIENT, MAPPING
 
 
@@ -27,13 +27,13 @@ def handled(core: Any) -> Any:
 
 def test_each_role_accepts_what_its_core_handles() -> None:
     storage = StorageServer(StorageConfig("s:1", ("o:1",)), {}, None)  # type: ignore[arg-type]
-    assert taken_by("storage", ENGINE) == handled(storage)
-    assert taken_by("aggregator", ENGINE) == AGGREGATOR_HANDLERS.keys()
-    assert taken_by("ordering", ENGINE) > ORDERING_HANDLERS.keys()
+    assert accepted_by("storage", ENGINE) == handled(storage)
+    assert accepted_by("aggregator", ENGINE) == AGGREGATOR_HANDLERS.keys()
+    assert accepted_by("ordering", ENGINE) > ORDERING_HANDLERS.keys()
     log = ClientConfig("client-1", ("o:1",))
     client = LogClient(log, {}, random.Random(1))
     of_the_log = client._messages.keys() | client._answers | {messages.ChangeResponse}
     database = DatabaseClient(DatabaseConfig("client-1", ("m:1",), log, LogClient), {}, random.Random(1))
-    assert taken_by(CLIENT, ENGINE) == of_the_log | handled(database)
+    assert accepted_by(CLIENT, ENGINE) == of_the_log | handled(database)
     server = MappingServer(MappingConfig("m:1", log, LogClient), {}, random.Random(1))
-    assert taken_by(MAPPING, ENGINE) == of_the_log | handled(server)
+    assert accepted_by(MAPPING, ENGINE) == of_the_log | handled(server)
