@@ -1,4 +1,4 @@
-"""Tests look at what is public. The files where some do not stand here with the number of lines, which only shrinks."""
+"""Tests use public names. `LOOKS` lists the files with exceptions and their number of lines; it may only shrink."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOKS: dict[str, int] = {
     "conformance/test_database_transactions.py": 1,
     "embedded/test_retention.py": 1,
     "fuzz/running.py": 1,
-    "harness/opening.py": 2,
+    "harness/opening.py": 1,
     "harness/served.py": 1,
     "harness/stage.py": 1,
     "log/scalog/test_aggregator.py": 1,
@@ -37,7 +37,6 @@ LOOKS: dict[str, int] = {
     "server/test_large_values.py": 2,
     "server/test_limits.py": 1,
     "server/test_serving.py": 1,
-    "sim/database/cluster.py": 2,
     "spark_export/test_endpoints.py": 2,
     "spark_export/test_runs.py": 3,
     "spark_export/test_source.py": 1,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from logdb.log.engine import ENGINES
 from tests.damage import embedded, servers
 from tests.harness.progress import showing_progress
 
@@ -26,6 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--samples", type=int, default=200, help="of each kind, for each file (default: %(default)s)")
     parser.add_argument("--servers", type=int, default=50, help="for each role of a server (default: %(default)s)")
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="of the cluster (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="default: random")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
@@ -37,7 +39,7 @@ def main() -> int:
             for case in embedded.check(sound, Path(folder), options.seed, options.samples):
                 count += 1
                 tell(f"{count:,} damaged files: {case}")
-            for case in servers.check(Path(folder) / "servers", options.seed, options.servers):
+            for case in servers.check(Path(folder) / "servers", options.seed, options.servers, options.engine):
                 count += 1
                 tell(f"{count:,} damaged files: {case}")
         except embedded.Served as problem:

@@ -31,13 +31,14 @@ def open_database(
 
 
 def host_of(db: logdb.Database) -> EmbeddedBackend:
-    """What is behind a database of this process."""
-    assert isinstance(db._host, EmbeddedBackend)
-    return db._host
+    """The backend of a database of this process."""
+    host = db._host
+    assert isinstance(host, EmbeddedBackend)
+    return host
 
 
 def checkpointed(db: logdb.Database) -> EmbeddedBackend:
-    """When the checkpoint under way, if there is one, has ended."""
+    """The backend, once a checkpoint under way, if any, has ended."""
     host = host_of(db)
     assert host.checkpointer is not None
     host.checkpointer.join()
@@ -45,7 +46,7 @@ def checkpointed(db: logdb.Database) -> EmbeddedBackend:
 
 
 def settled(db: logdb.Database) -> EmbeddedBackend:
-    """After a checkpoint, and when the compaction that garbage asks for has ended."""
+    """The backend after a checkpoint, once a compaction that garbage requires has ended."""
     db.checkpoint()
     host = checkpointed(db)
     host.compactor.look()
@@ -54,5 +55,5 @@ def settled(db: logdb.Database) -> EmbeddedBackend:
 
 
 def on_coroutines(db: logdb.Database) -> logdb.aio.Database:
-    """The same database for the event loop that runs."""
+    """The same database for the running event loop."""
     return logdb.aio.Database(CoroutineBackend(host_of(db)))

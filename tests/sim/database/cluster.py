@@ -16,7 +16,7 @@ from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Hold, MapRows
 from logdb.cluster.placement import ByHash, ByPrefix, Placement
-from logdb.cores.effects import Address, Call, Effect, Event
+from logdb.cores.effects import Address, Call, Effect, Event, Received
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
 from logdb.store.limits import INLINE_VALUE_BYTES
@@ -171,13 +171,14 @@ class DatabaseCluster(Cluster):
                         raise Failure("DBS-13: a compaction restates what it leaves behind", what)
 
     def _listen(self, server: MappingServer, config: MappingConfig, process: Process) -> None:
-        """Judge what a server asks of the log for compactions, by what it was told and has seen."""
-        line, hold, judged = server.log.call, server._handlers[Hold], [()]
+        """Judge what a server asks of the log for compactions, by the leases that it has received."""
+        line, handle, judged = server.log.call, server.handle, [()]
         held = self.held[config.address] = {}
 
-        def holds(message: Hold, sender: Address) -> None:
-            held[sender] = message.version, process.now
-            hold(message, sender)
+        def seen(event: Event, now: int) -> list[Effect]:
+            if isinstance(event, Received) and isinstance(event.message, Hold):
+                held[event.sender] = event.message.version, process.now
+            return handle(event, now)
 
         def call(request: Any, then: Any) -> int:
             if type(request) is log.Trim:
@@ -204,7 +205,7 @@ class DatabaseCluster(Cluster):
                 trap(process)
             return line(request, then)
 
-        server._handlers[Hold] = holds
+        server.handle = seen  # type: ignore[method-assign]
         server.log.call = call  # type: ignore[method-assign]
 
     def add_server_alone(self, address: Address) -> Process:
