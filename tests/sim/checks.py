@@ -1,7 +1,7 @@
-"""What must be true of a history, and of the records that the servers hold when all is over. Checks raise `Failure`.
+"""Checks of a history and of the records that the servers hold at the end. A check raises `Failure`.
 
 `Truth` is read from the servers at the end (`Healing.copies` of the engine). Records that were trimmed before are known
-from the answers to clients: all answers about one GSN must agree (`known`).
+from the answers to clients: all answers about one GSN must agree (`check_agreement`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Truth:
 
 
 def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
-    """Join the copies. Checks that they agree, and that every GSN is one shard's and one record's."""
+    """Join the copies. Raises Failure unless they agree and every GSN belongs to one shard and one record."""
     truth = Truth(oldest, tail)
     for copy in copies:
         owned = set()
@@ -74,11 +74,11 @@ def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
             raise Failure("a member has every record of its shard", f"{copy.member} lacks {sorted(lacking)[:10]}")
     missing = [gsn for gsn in range(oldest, tail + 1) if gsn not in truth.owner]
     if missing:
-        raise Failure("GSNs are dense", f"nobody owns {missing[:10]} of {oldest} to {tail}")
+        raise Failure("GSNs are dense", f"{missing[:10]} of {oldest} to {tail} belong to no shard")
     return truth
 
 
-def check_nothing_twice(truth: Truth) -> None:
+def check_unique(truth: Truth) -> None:
     """No record is in the log twice, neither by its author nor by its payload."""
     seen: dict[Hashable, int] = {}
     payloads: dict[Hashable, int] = {}
@@ -90,7 +90,7 @@ def check_nothing_twice(truth: Truth) -> None:
 
 
 def check_times(truth: Truth) -> None:
-    """The times of the log grow along it."""
+    """Times do not decrease along the log."""
     time = 0
     for gsn in sorted(truth.records):
         if truth.records[gsn][0] < time:
@@ -98,14 +98,14 @@ def check_times(truth: Truth) -> None:
         time = truth.records[gsn][0]
 
 
-def known(history: History, truth: Truth) -> dict[int, Record]:
-    """Every record that anybody was ever told of, by its GSN. Checks that all agree, and that none is there twice (also
-    if one of the two was trimmed meanwhile)."""
+def check_agreement(history: History, truth: Truth) -> dict[int, Record]:
+    """Return every record that a client has seen, by GSN. Raises Failure unless all agree and each record is at one GSN
+    only (even if one of two was trimmed since)."""
     records: dict[int, Record] = {gsn: (tag, payload) for gsn, (_, tag, payload) in truth.records.items()}
 
-    def learn(gsn: int, record: Record, who: str) -> None:
+    def learn(gsn: int, record: Record, source: str) -> None:
         if records.setdefault(gsn, record) != record:
-            raise Failure("the same record at the same GSN", f"{who}: {record} at {gsn}, which is {records[gsn]}")
+            raise Failure("the same record at the same GSN", f"{source}: {record} at {gsn}, which is {records[gsn]}")
 
     for operation in appends(history):
         for gsn, record in zip(operation.result.gsns, operation.request.records, strict=True):
@@ -119,7 +119,7 @@ def known(history: History, truth: Truth) -> dict[int, Record]:
     for operation, fates in outcomes(history):
         for gsn, record in fates:
             if gsn is not None:
-                learn(gsn, record, f"{operation.client} was told of an append of {operation.reads.client}")
+                learn(gsn, record, f"returned to {operation.client}, of an append of {operation.reads.client}")
     for following in history.followings:
         for gsn, _, record in following.records:
             learn(gsn, record, f"delivered to a subscriber of {following.client}")
@@ -131,7 +131,7 @@ def known(history: History, truth: Truth) -> dict[int, Record]:
 
 
 def appends(history: History) -> list[Operation]:
-    """Those that were acknowledged."""
+    """Return the acknowledged appends."""
     return [
         operation
         for operation in history.operations
@@ -140,7 +140,7 @@ def appends(history: History) -> list[Operation]:
 
 
 def outcomes(history: History) -> list[tuple[Operation, list[tuple[int | None, Record]]]]:
-    """What was told of unknown appends: of each record."""
+    """Return the answered questions for the outcome of an append, with the GSN (or None) of each record."""
     return [
         (operation, list(zip(operation.result, operation.reads.request.records, strict=True)))
         for operation in history.operations
@@ -149,8 +149,8 @@ def outcomes(history: History) -> list[tuple[Operation, list[tuple[int | None, R
 
 
 def in_the_log(history: History, truth: Truth) -> list[tuple[AppendId, list[int | None]]]:
-    """Unknown appends of which every record that was sent is in the log: the id, and the GSN of each record (None if it
-    was not sent)."""
+    """Return the appends of unknown outcome whose records were all sent and are all in the log: the id, and the GSN of
+    each record (None if it was not sent)."""
     places = {payload: gsn for gsn, (_, _, payload) in truth.records.items()}
     found = []
     for operation in history.operations:
@@ -166,7 +166,7 @@ def in_the_log(history: History, truth: Truth) -> list[tuple[AppendId, list[int 
 
 
 def check_acknowledged(history: History, truth: Truth) -> None:
-    """What was acknowledged is there, with the GSN and on the shard that were told, unless it was trimmed."""
+    """Acknowledged records are at their GSN and on their shard, unless they were trimmed."""
     for operation in appends(history):
         result = operation.result
         for gsn, shard, (tag, payload) in zip(result.gsns, result.shards, operation.request.records, strict=True):
@@ -177,28 +177,28 @@ def check_acknowledged(history: History, truth: Truth) -> None:
             if truth.records[gsn][1:] != (tag, payload):
                 raise Failure("acknowledged records are present", f"{payload!r} is not at {gsn}")
             if truth.owner[gsn] != shard:
-                raise Failure("acknowledged records are where it was said", f"{gsn} is not on {shard}")
+                raise Failure("acknowledged records are on their shard", f"{gsn} is not on {shard}")
 
 
 def check_refused(history: History, records: dict[int, Record]) -> None:
-    """What was refused is not in the log and never was."""
+    """Records of refused appends never were in the log."""
     payloads = {payload for _, payload in records.values()}
     for operation in history.operations:
         if type(operation.request) is calls.Append and isinstance(operation.result, (Unavailable, NotOfThisShard)):
             for _, payload in operation.request.records:
                 if payload in payloads:
-                    raise Failure("what was refused is not in the log", f"{payload!r}")
+                    raise Failure("refused records are not in the log", f"{payload!r}")
     for operation, fates in outcomes(history):
         for gsn, (_, payload) in fates:
             if gsn is None and payload in payloads:
-                raise Failure("what was said never to be in the log is not there", f"{payload!r}: {operation}")
+                raise Failure("records that will never be in the log are not there", f"{payload!r}: {operation}")
 
 
 def check_order(history: History, records: dict[int, Record]) -> None:
-    """Appends and tails are linearizable: what returned before something else was put has the smaller GSN.
+    """Appends and tails are linearizable: an operation that starts after another one has returned gets a larger GSN.
 
-    Sorted by moments: an append raises `newest` when it returns, and every later one and every later tail must be
-    above that; a tail likewise when it returns. Appends of unknown outcome count if they are there.
+    Sorted by time: an append raises `newest` when it returns, and every later append and tail must be above that; a
+    tail raises it likewise. Appends of unknown outcome count if their records are in the log.
     """
     moments: list[tuple[int, int, list[int], Operation]] = []
     places = {payload: gsn for gsn, (_, payload) in records.items()}
@@ -223,7 +223,7 @@ def check_order(history: History, records: dict[int, Record]) -> None:
 
 
 def check_within_append(history: History) -> None:
-    """The records of one append are in their order, but where the policy scattered them."""
+    """The records of one append are in their order, unless the policy scattered them."""
     for operation in appends(history):
         result = operation.result
         if operation.reads != SCATTERED and list(result.gsns) != sorted(set(result.gsns)):
@@ -231,31 +231,32 @@ def check_within_append(history: History) -> None:
 
 
 def check_followings(history: History, truth: Truth, records: dict[int, Record]) -> None:
-    """Subscribers were given every record of their tags, and none else, up to where the truth was taken."""
+    """Subscribers got every record of their tags, and no other, up to the tail of the truth."""
     for following in history.followings:
-        given = {gsn for gsn, _, _ in following.records}
+        delivered = {gsn for gsn, _, _ in following.records}
         tags = following.tags
         for gsn in range(following.start, min(following.reached, truth.tail + 1)):
             record = records.get(gsn)
             if record is None:
                 if gsn >= truth.oldest:
-                    raise Failure("a subscriber is given what exists", f"{following.client} got past {gsn}")
+                    raise Failure("a subscriber gets what exists", f"{following.client} got past {gsn}")
                 continue
-            if (gsn in given) != (tags is None or record[0] in tags):
-                what = "missed" if gsn not in given else "was given"
+            if (gsn in delivered) != (tags is None or record[0] in tags):
+                what = "missed" if gsn not in delivered else "got"
                 raise Failure("subscribers agree", f"a subscriber of {following.client} for {tags} {what} {gsn}")
         if isinstance(following.ended, Trimmed):
             check_trimmed(history, following.reached, following.ended)
 
 
 def check_trimmed(history: History, gsn: int, error: Trimmed) -> None:
-    """Nobody is told `Trimmed` of what nobody trimmed."""
+    """`Trimmed` is returned only for records that were trimmed."""
     if gsn >= error.oldest or error.oldest > max(history.highest_trim, 1):
-        raise Failure("trimmed is what was trimmed", f"{gsn}: {error}, but trims went to {history.highest_trim}")
+        detail = f"{gsn}: {error}, but trims went to {history.highest_trim}"
+        raise Failure("only trimmed records are reported as trimmed", detail)
 
 
 def check_reads(history: History, truth: Truth) -> None:
-    """Reads never say "absent" of what exists."""
+    """Reads never return "absent" for existing records."""
     for operation in history.operations:
         request, result = operation.request, operation.result
         if type(request) is not calls.Read or not operation.returned:
@@ -266,18 +267,19 @@ def check_reads(history: History, truth: Truth) -> None:
             if request.deadline is None:
                 raise Failure("only what has a deadline times out", f"{operation}")
         elif isinstance(result, NotOfThisShard):
-            if isinstance(operation.reads, tuple):  # else the shard, and the record, may have come later
-                raise Failure("a read never says that an existing record is absent", f"{operation}")
+            if isinstance(operation.reads, tuple):  # otherwise the shard and the record may be newer
+                raise Failure("a read never reports an existing record as absent", f"{operation}")
         elif isinstance(result, LogRecord):
             if operation.reads == "wrong":
-                raise Failure("a shard gives its own records only", f"{operation}")
+                raise Failure("a shard returns its own records only", f"{operation}")
             time = truth.records.get(request.gsn, (result.time,))[0]
             if truth.owner.get(request.gsn, request.shard) != request.shard or time != result.time:
                 raise Failure("a read returns the record asked for", f"{operation}")
 
 
 def check_tails(history: History, truth: Truth) -> None:
-    """A tail is no GSN that does not exist; what is oldest never goes back and follows the trims; views grow."""
+    """A tail is the GSN of an existing record; the oldest GSN never decreases and follows the trims; versions of views
+    grow."""
     if truth.oldest > max(1, history.highest_trim):
         raise Failure("only trimmed records are gone", f"{truth.oldest} > {history.highest_trim}")
     for operation in history.operations:
@@ -291,7 +293,7 @@ def check_tails(history: History, truth: Truth) -> None:
 
 
 def check_grows(history: History, kind: type, name: str) -> None:
-    """What was returned before something was asked is not larger than the answer to that."""
+    """An answer is not smaller than any that was returned before the request."""
     moments = []
     for operation in history.operations:
         result = operation.result
@@ -300,21 +302,21 @@ def check_grows(history: History, kind: type, name: str) -> None:
         if same and type(value) is int:
             moments += [(operation.invoked, False, value), (operation.returned, True, value)]
     newest = 0
-    asked: dict[int, int] = {}
+    invoked: dict[int, int] = {}
     for operation in history.operations:
-        asked[operation.returned] = operation.invoked
+        invoked[operation.returned] = operation.invoked
     floors: dict[int, int] = {}
     for moment, returned, value in sorted(moments):
         if not returned:
             floors[moment] = newest
         else:
-            if value < floors[asked[moment]]:
-                raise Failure(f"{name} never goes back", f"{value} after {floors[asked[moment]]}")
+            if value < floors[invoked[moment]]:
+                raise Failure(f"{name} never goes back", f"{value} after {floors[invoked[moment]]}")
             newest = max(newest, value)
 
 
 def check_points_in_time(history: History, truth: Truth) -> None:
-    """A point in time is between the records ordered by then and those ordered later, of those there were."""
+    """A point in time separates the records ordered by then from those ordered later, among those that existed."""
     for operation in history.operations:
         if type(operation.request) is not calls.AtTime or type(operation.result) is not int:
             continue
@@ -334,10 +336,10 @@ def check_points_in_time(history: History, truth: Truth) -> None:
 
 
 def check_all(history: History, truth: Truth) -> None:
-    """All of it."""
-    check_nothing_twice(truth)
+    """Run all checks."""
+    check_unique(truth)
     check_times(truth)
-    records = known(history, truth)
+    records = check_agreement(history, truth)
     check_acknowledged(history, truth)
     check_refused(history, records)
     check_within_append(history)
@@ -349,7 +351,7 @@ def check_all(history: History, truth: Truth) -> None:
 
 
 def check_answered(history: History) -> None:
-    """Every call has been answered, but those whose client was killed."""
+    """Every call has been answered, except those of killed clients."""
     for operation in history.operations:
         if not operation.returned and type(operation.request) is not calls.Next:
             raise Failure("every call is answered", f"{operation}")

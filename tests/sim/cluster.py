@@ -1,7 +1,7 @@
 """A cluster of processes: an engine's servers (`tests.sim.engines`) and clients, of a given shape.
 
-An operator is a client like others. A core that stops by itself is started again after a while, as a supervisor would;
-one that wiped its disk is a new server then.
+The operator is a client like others. A core that stops by itself restarts after a while, as under a supervisor; if it
+wiped its disk it is a new server then.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.sim.world import World
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What clusters of every engine have; an engine's own is a subclass.
+    """The part of a shape that all engines share. Each engine has a subclass.
 
-    `heartbeat_ns` is the unit of all timeouts: who is silent for 4 of it is suspected.
+    `heartbeat_ns` is the unit of all timeouts: a server that is silent for 4 of it is suspected.
     """
 
     clients: int = 2
@@ -35,8 +35,8 @@ class Shape:
 
 
 class Cluster:
-    """The processes of a cluster: `founders`, whom everybody knows, other servers, and clients. An engine's own is a
-    subclass. `retired`: processes that have lost their disk and do not come back."""
+    """The processes of a cluster: `founders`, whose addresses every process has, other servers, and clients. Each
+    engine has a subclass. `retired`: processes that have lost their disk and do not come back."""
 
     engine: ClassVar[str]
 
@@ -55,26 +55,26 @@ class Cluster:
     # ---- what an engine says
 
     def add_servers(self) -> None:
-        """Add its servers, not started."""
+        """Add the servers, not started."""
         raise NotImplementedError
 
     def make_shards(self) -> None:
-        """Wait until the servers, which have been started, know each other, and have the operator make shards."""
+        """Wait until the started servers know each other, then let the operator add the shards."""
         raise NotImplementedError
 
     @property
     def tail(self) -> int:
-        """The last record of the log that was ordered for certain."""
+        """The last record of the log that is certainly ordered."""
         raise NotImplementedError
 
     # ---- who there is
 
     def processes(self) -> list[Process]:
-        """All, in the order in which they were made."""
+        """All processes, in the order of their creation."""
         return list(self._everybody)
 
     def client_config(self, address: Address) -> ClientConfig:
-        """What a log client at this address is told."""
+        """The configuration of a log client at this address."""
         unit = self.shape.heartbeat_ns
         config = ClientConfig(
             address=address,
@@ -92,11 +92,11 @@ class Cluster:
 
     @property
     def build_client(self) -> BuildLogClient:
-        """What makes the core of a log client."""
+        """Builds the core of a log client."""
         return engine_of(self.engine).client
 
     def add_client(self, address: Address) -> Process:
-        """One more client, not started."""
+        """Add a client, not started."""
         config, build = self.client_config(address), self.build_client
         return self._add(self.clients, address, "client", lambda journals, rng: build(config, journals, rng))
 
@@ -112,7 +112,7 @@ class Cluster:
         self.world.after(2 * self.shape.heartbeat_ns, self.revive, process)
 
     def revive(self, process: Process) -> None:
-        """Start it if it is down and may come back, on an empty disk if the old one is damaged."""
+        """Start a process that is down and may come back, on an empty disk if the old one is damaged."""
         if process.core is not None or process.address in self.retired:
             return
         if process.damaged:
@@ -123,7 +123,7 @@ class Cluster:
     # ---- the beginning
 
     def start(self) -> None:
-        """Start every process, and make the shards. No faults please until this returns."""
+        """Start every process, and add the shards. Faults must not begin before this returns."""
         for process in self.processes():
             process.start()
         self.make_shards()
@@ -134,9 +134,9 @@ class NotAnswered(Exception):
 
 
 class Operator:
-    """Puts calls through a client process, and may wait for their answers while the world goes on.
+    """Makes calls through a client process, and can wait for their answers while time passes.
 
-    `asked`: how many changes of each kind.
+    `asked`: the number of requested changes of each kind.
     """
 
     def __init__(self, process: Process) -> None:
@@ -147,7 +147,7 @@ class Operator:
         process.on_answer = self._answered
 
     def call(self, request: Any, then: Callable[[Any], None] | None = None) -> int:
-        """Put a call, and give its result to `then`."""
+        """Make a call, and pass its result to `then`."""
         self._last += 1
         if isinstance(request, calls.Reconfigure):
             self.asked[type(request.change)] += 1
@@ -157,7 +157,7 @@ class Operator:
         return self._last
 
     def ask(self, request: Any, limit: int) -> Any:
-        """Put a call and let time pass until it is answered. Raises NotAnswered at `limit`."""
+        """Make a call and let time pass until it is answered. Raises NotAnswered at `limit`."""
         results: list[Any] = []
         self.call(request, results.append)
         world = self.process.world
@@ -167,7 +167,7 @@ class Operator:
         return results[0]
 
     def do(self, change: Any, limit: int) -> Any:
-        """Have a change carried out."""
+        """Make a change of the cluster."""
         return self.ask(calls.Reconfigure(change), limit)
 
     def _answered(self, answer: Answer) -> None:

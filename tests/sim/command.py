@@ -1,4 +1,4 @@
-"""The command of a simulator: replay a seed, run many, or see the planted bugs caught."""
+"""The command of a simulator: replay a seed, run many, or check that the planted bugs are caught."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ console = Console()
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What is simulated. `module`: as `python -m` knows its command, and its engine. `plan`: what a seed means, for
-    people. `simulate` runs a seed, `catch` seeds with a bug of `planted`. `wanted`: what must have happened in enough
-    seeds."""
+    """A simulation and its command. `module`: the arguments of `python -m`, with the engine. `plan`: the meaning of a
+    seed, for people. `simulate` runs a seed, `catch` runs seeds with a bug of `planted`. `wanted`: events that must
+    occur if there are enough seeds."""
 
     module: tuple[str, ...]
     plan: Callable[[int], object]
@@ -65,7 +65,7 @@ def command(about: str, engines: Sequence[str], suite_of: Callable[[str], Suite]
 
 
 def span(seeds: str) -> tuple[int, int]:
-    """A..B, or so many from a base that the clock gives."""
+    """The first and the last seed of A..B, or of a number of fresh seeds."""
     first, dots, last = seeds.partition("..")
     if dots:
         return int(first), int(last)
@@ -74,12 +74,12 @@ def span(seeds: str) -> tuple[int, int]:
 
 
 def fresh_base() -> int:
-    """The first of seeds that nobody has run."""
+    """The first of a range of fresh seeds, from the clock."""
     return time.time_ns() // 1_000_000 % 1_000_000_000 * 1_000
 
 
 def replay(suite: Suite, seed: int, *, trace: bool) -> bool:
-    """One seed here, and once more in a process with another hash seed."""
+    """Run one seed here, and once more in a process with another hash seed."""
     console.print(suite.plan(seed))
     began = time.perf_counter()
     outcome = suite.simulate(seed, exact=True, show=print if trace else None)
@@ -101,14 +101,14 @@ def replay(suite: Suite, seed: int, *, trace: bool) -> bool:
 
 
 def show_failure(outcome: Outcome) -> None:
-    """What failed and what happened before."""
+    """Print the failure and the events before it."""
     print(outcome.story)
     console.print(f"[red]seed {outcome.seed}: {outcome.failure}[/]")
     print(outcome.detail)
 
 
 def many(suite: Suite, first: int, last: int, jobs: int) -> bool:
-    """All seeds from `first` to `last`; a table of what occurred, and the seeds that failed."""
+    """Run all seeds from `first` to `last`; print a table of the events that occurred, and the seeds that failed."""
     counts: Counter[str] = Counter()
     failed: list[Outcome] = []
     events = records = 0
@@ -137,7 +137,7 @@ def many(suite: Suite, first: int, last: int, jobs: int) -> bool:
 
 
 def tabulate(counts: Counter[str], wanted: Collection[str]) -> list[str]:
-    """Print how often everything happened; returns what never did."""
+    """Print how often each event occurred. Returns the events that never did."""
     rest = sorted(set(counts).difference(wanted))
     table = Table("what happened", "times", "what happened", "times", "what happened", "times")
     rows = [(name, f"{counts[name]:,}") for name in [*wanted, *rest]]

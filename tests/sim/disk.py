@@ -1,14 +1,14 @@
-"""A disk: the journals of one process, of which a crash leaves what was synced and any prefix of the rest.
+"""A disk: the journals of one process. A crash leaves the synced records and any prefix of the rest.
 
-One sync at a time makes durable whatever had been written when it began, in all journals. Decisions:
+A sync makes durable all records that were written when it began, in all journals; syncs do not overlap. Decisions:
 
-- **Crash.** Each journal loses its records from a random point behind its durable end; a journal that was made and not
-  synced may be gone, one that was dropped and not synced may be back.
-- **Trim** removes whole files, so it may leave records that nobody needs, also over a restart.
-- **Full.** The host keeps what it cannot write, and tries again: the sync ends when there is space. A process that dies
-  before that has written nothing of it.
-- **Damage.** A flipped bit shows when the record is read: a process with a damaged record does not start
-  (`DamagedJournals`), until somebody wipes its disk; while it runs, `SendStored` gives `Unreadable`.
+- **Crash.** Each journal loses its records from a random point behind its durable end; a journal that was created and
+  not synced may be gone, one that was dropped and not synced may be back.
+- **Trim** removes whole files, so trimmed records may remain, also after a restart.
+- **Full.** The host keeps records that it cannot write, and tries again: the sync ends when there is space. A process
+  that dies before that has written none of them.
+- **Damage.** A flipped bit is noticed when the record is read: a process with a damaged record does not start
+  (`DamagedJournals`) before its disk is wiped; while it runs, `SendStored` ends with `Unreadable`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 FILE_RECORDS = 8
-"""Trimming removes files of so many records."""
+"""Number of records in a file; trimming removes whole files."""
 
 
 class Damaged(Exception):
@@ -32,11 +32,11 @@ class Damaged(Exception):
 
 
 class BrokenContract(Exception):
-    """A core asked its host for what `cores/effects.py` does not allow."""
+    """A core requested an effect that `cores/effects.py` does not allow."""
 
 
 class StoredJournal:
-    """Records `first` to `end` - 1; those before `durable` survive a crash, those before `trimmed` nobody needs."""
+    """Records `first` to `end` - 1. Those before `durable` survive a crash; those before `trimmed` are not needed."""
 
     __slots__ = ("damaged", "durable", "first", "made_durable", "records", "times", "trimmed")
 
@@ -49,12 +49,12 @@ class StoredJournal:
 
     @property
     def end(self) -> int:
-        """The number that the next record gets."""
+        """The number of the next record."""
         return self.first + len(self.records)
 
 
 class Disk:
-    """The journals of one process. `trap`, if it is set, is sprung in the middle of the next sync."""
+    """The journals of one process. `trap`: called once, in the middle of the next sync."""
 
     def __init__(self, world: World, draw: random.Random, on_persisted: Callable[[Persisted], None]) -> None:
         self.world = world
@@ -72,14 +72,14 @@ class Disk:
     # ---- what the core says
 
     def create(self, name: str, first: int) -> None:
-        """A new journal."""
+        """Create a journal."""
         if name in self.journals:
             raise BrokenContract(f"journal {name} exists already")
         self.journals[name] = StoredJournal(first)
         self._touch(name)
 
     def persist(self, name: str, first: int, records: Sequence[Record], now: int) -> None:
-        """Append, and have it synced."""
+        """Append records, and sync them."""
         journal = self.journals.get(name)
         if journal is None:
             journal = self.journals[name] = StoredJournal(1)
@@ -105,7 +105,7 @@ class Disk:
         return journal.records[first - journal.first : end - journal.first]
 
     def trim(self, name: str, before: int) -> None:
-        """Forget whole files before `before`."""
+        """Remove whole files before `before`."""
         journal = self.journals.get(name)
         if journal is None or before > journal.end:
             raise BrokenContract(f"trim of journal {name} before {before}, which it does not reach")
@@ -118,7 +118,7 @@ class Disk:
             journal.damaged = {lsn for lsn in journal.damaged if lsn >= first}
 
     def drop(self, name: str) -> None:
-        """Forget a journal."""
+        """Drop a journal."""
         if name not in self.journals:
             raise BrokenContract(f"drop of journal {name}, which does not exist")
         journal = self.journals.pop(name)
@@ -176,7 +176,7 @@ class Disk:
     # ---- what happens to it
 
     def crash(self) -> None:
-        """The process or its machine dies: what was not synced is lost from some point on."""
+        """The process or its machine dies: records that were not synced are lost from some point on."""
         self._life += 1
         draw = self._draw
         for name, journal in list(self.journals.items()):
@@ -206,7 +206,7 @@ class Disk:
         self._syncing = None
 
     def mount(self) -> dict[str, Journal]:
-        """The journals as a starting process finds them. Raises Damaged."""
+        """The journals as a starting process reads them. Raises Damaged."""
         for name, journal in self.journals.items():
             for lsn in journal.damaged:
                 raise Damaged(f"record {lsn} of journal {name}")
@@ -225,7 +225,7 @@ class Disk:
         }
 
     def wipe(self) -> None:
-        """The disk is lost; an empty one takes its place."""
+        """The disk is lost and replaced by an empty one."""
         self._life += 1
         self.journals.clear()
         self._dirty.clear()
@@ -234,11 +234,11 @@ class Disk:
         self.full = False
 
     def has_damage(self) -> bool:
-        """Whether some record cannot be read."""
+        """Whether some record is damaged."""
         return any(journal.damaged for journal in self.journals.values())
 
     def flip(self, prefix: str = "") -> bool:
-        """Damage one durable record of some journal whose name begins so; False if there is none."""
+        """Damage one durable record of a journal whose name has this prefix; False if there is none."""
         found = [
             (name, journal)
             for name, journal in self.journals.items()

@@ -1,7 +1,7 @@
-"""The log contract on a simulated cluster: calls that return, in a world whose time passes only while somebody waits.
+"""The log contract on a simulated cluster: blocking calls, in a world whose time passes only while a caller waits.
 
-One thread at a time lets the world go on, a few events at once; in between others put their calls and take theirs back.
-So a thread that waits for a record lets the append of another thread happen.
+One thread at a time runs the world, a few events at once; in between the other threads make their calls and receive
+their results. So a thread that waits for a record lets the append of another thread happen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EVENTS_AT_ONCE = 50
 
 
 class SimulatedLog:
-    """A log, and what can be changed of it, on a cluster of its own. Time-outs are seconds of the simulated world."""
+    """A reconfigurable log on a cluster of its own. Timeouts are seconds of simulated time."""
 
     def __init__(self, engine: str, shape: Shape, seed: int = 1) -> None:
         self.world = World(seed)
@@ -55,7 +55,8 @@ class SimulatedLog:
         self._results[answer.call] = answer.result
 
     def call(self, request: Any, timeout: float | None = None) -> Any:
-        """The answer to a call, once the world has got there. Raises what the answer says, LogFailed once closed."""
+        """Return the result of a call, once the world has computed it. Raises the exception that is the result;
+        LogFailed once closed."""
         with self._turn:
             self._last += 1
             number = self._last
@@ -75,7 +76,7 @@ class SimulatedLog:
         return result
 
     def _let_go_on(self) -> None:
-        """This thread runs the world for a while, and lets others in meanwhile."""
+        """Run the world for a while in this thread. Other threads can make calls meanwhile."""
         self._runs = True
         self._turn.release()
         try:

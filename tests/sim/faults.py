@@ -1,7 +1,7 @@
-"""What goes wrong, and what the operator does meanwhile. Swarm style: each seed has its own few kinds of each.
+"""Faults, and what the operator does meanwhile. Each seed has its own small selection of both (swarm testing).
 
-What may be lost for ever is bounded by what the protocol promises to survive; all else is healed in the end. Here is
-what befalls the processes of any engine; its own faults and operations are in a subclass.
+Permanent losses are bounded by what the protocol promises to survive; all other faults are undone in the end. Here are
+the faults of any engine's processes; an engine adds its own faults and operations in a subclass.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.sim.workload import Application
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`every_ns`: the mean time between two faults, and between two reconfigurations. `long`: how many heartbeats a
-    fault lasts at most: beyond 4 others will notice."""
+    """`every_ns`: mean time between two faults; `operate_every_ns`: between two reconfigurations. `long`: the longest
+    duration of a fault, in heartbeats; beyond 4 it is noticed."""
 
     faults: tuple[str, ...]
     operations: tuple[str, ...]
@@ -31,12 +31,12 @@ class Trouble:
 
 
 class Faults:
-    """Makes trouble in a cluster until `heal`.
+    """Injects faults into a cluster until `heal`.
 
-    `FAULTS`, `OPERATIONS`: by name, all that an engine's clusters may go through; an operation is given the newest
-    configuration, but for those in `WITHOUT_VIEW`, and returns a change. `KINDS`, `WRITERS`: kinds of processes, and of
-    those that write, as often as they should be drawn; `LOSERS`: whose disks may be lost, and `RECORDS`: how their
-    journals of records begin.
+    `FAULTS`, `OPERATIONS`: by name, all that an engine's clusters may go through. An operation gets the newest
+    configuration, unless it is in `WITHOUT_VIEW`, and returns a change. `KINDS`, `WRITERS`: kinds of processes, and
+    kinds of those that write, repeated by weight. `LOSERS`: the kind whose disks may be lost; `RECORDS`: the prefix of
+    the names of their journals of records.
     """
 
     FAULTS: ClassVar[Mapping[str, Callable[[Any], bool]]]
@@ -47,7 +47,7 @@ class Faults:
     LOSERS: ClassVar[str]
     RECORDS: ClassVar[str]
     losses_left: int
-    """So many disks, or bits of one, may still be lost."""
+    """Number of disks, or damaged records, that may still be lost."""
 
     def __init__(self, cluster: Cluster, applications: Mapping[str, Application], trouble: Trouble) -> None:
         self.cluster, self.applications, self.trouble = cluster, applications, trouble
@@ -65,7 +65,7 @@ class Faults:
         return int(self.draw.expovariate(1) * mean) + 1
 
     def _span(self) -> int:
-        """How long a fault lasts."""
+        """The duration of a fault."""
         return int(self.draw.random() ** 2 * self.trouble.long * self.cluster.shape.heartbeat_ns) + 1
 
     def _count(self, name: str) -> None:
@@ -82,7 +82,7 @@ class Faults:
         self.world.after(self._wait(self.trouble.every_ns), self._fault)
 
     def _someone(self, kind: str | None = None) -> Process | None:
-        """A process that is up. Kinds are drawn first: there are more storage servers than others."""
+        """A running process. The kind is drawn first, since there are more storage servers than others."""
         operator = self.cluster.operator.process
         up = [other for other in self.cluster.processes() if other.core is not None and other is not operator]
         kind = kind or self.draw.choice(self.KINDS)
@@ -110,7 +110,7 @@ class Faults:
         return self._kill_one("client")
 
     def kill_in_mid_write(self) -> bool:
-        """When it next writes: what it has said, and what it has not, hangs by what is durable."""
+        """Kill a process in the middle of its next write, between what is durable and what is not."""
         process = self._someone(self.draw.choice(self.WRITERS))
         if process is None:
             return False
@@ -136,7 +136,7 @@ class Faults:
             process.resume()
 
     def _leader(self) -> Process | None:
-        """A process that leads others, or thinks so."""
+        """A process that leads others, or assumes that it does."""
         return None
 
     def clock_jump(self) -> bool:
@@ -168,7 +168,7 @@ class Faults:
         return self._partition(*self._halves(), one_way=True)
 
     def split_partly(self) -> bool:
-        """Two groups cannot talk, a third one talks to both."""
+        """Two groups cannot communicate; a third one communicates with both."""
         one, rest = self._halves()
         return self._partition(one, rest[: self.draw.randint(0, len(rest))], self.draw.random() < 0.3)
 
@@ -222,7 +222,7 @@ class Faults:
         process.disk.full = False
 
     def flip_a_bit(self) -> bool:
-        """In a stored segment: the process goes on until it reads that, and starts no more after that."""
+        """In a stored record: the process runs until it reads the record, and cannot start again."""
         process = self._someone(self.LOSERS)
         if process is None or not self.losses_left or not process.disk.flip(self.RECORDS):
             return False
@@ -230,7 +230,7 @@ class Faults:
         return True
 
     def flip_a_bit_and_kill(self) -> bool:
-        """In any journal of a server that then dies: it must be wiped before it starts again."""
+        """In any journal of a server, which is then killed: it must be wiped before it starts again."""
         process = self._someone(self.LOSERS)
         if process is None or not self.losses_left or not process.disk.flip():
             return False
@@ -269,7 +269,7 @@ class Faults:
             self._have(name, change)
 
     def _have(self, name: str, change: Any) -> None:
-        """Have a change carried out."""
+        """Make a change of the cluster."""
         self.cluster.operator.call(calls.Reconfigure(change), lambda result: self._operated(name, change, result))
 
     def _operated(self, name: str, change: Any, result: Any) -> None:
@@ -279,8 +279,8 @@ class Faults:
     # ---- the end
 
     def heal(self) -> None:
-        """Nothing goes wrong any more: every link carries, every process that may is up, every disk is whole and has
-        space: one that has damaged records is replaced by an empty one."""
+        """End all faults: every link works, every process that may run is up, every disk is whole and has space; a disk
+        with damaged records is replaced by an empty one."""
         self.healed = True
         network = self.cluster.network
         network.cut.clear()

@@ -1,4 +1,4 @@
-"""What the clients asked and were told, in real (virtual) order: the evidence that `checks.py` judges."""
+"""The calls of the clients and their results, in the order of simulated time: the evidence for `checks.py`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from logdb.log.contract import Record
 
 @dataclass(slots=True)
 class Operation:
-    """One call. `invoked` and `returned` number the moments of a history; `returned` is 0 while it is open.
+    """One call. `invoked` and `returned` number the events of a history; `returned` is 0 while the call is open.
 
-    `result`: a value, an exception, or `KILLED` when its client was. `reads`: what a read should find, "wrong" if
-    nothing on that shard; of an append `SCATTERED`, when the policy sends its records to several shards.
+    `result`: a value, an exception, or `KILLED` if the client was killed. `reads`: what a read should return, "wrong"
+    if the shard has no such record; of an append `SCATTERED`, if the policy sends its records to several shards.
     """
 
     request: Any
@@ -26,7 +26,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Following:
-    """One subscription: what it asked for and what it was given. `reached`: the GSN that comes next."""
+    """One subscription: its parameters and the delivered records. `reached`: the next GSN."""
 
     client: str
     start: int
@@ -52,17 +52,17 @@ class History:
         self.problems: list[tuple[str, str]] = []
 
     def invoke(self, request: Any, client: str) -> Operation:
-        """A call is put."""
+        """Record a new call."""
         self.moment += 1
         operation = Operation(request, client, self.moment)
         self.operations.append(operation)
         return operation
 
     def complete(self, operation: Operation, result: Any) -> None:
-        """A call is answered, or its client killed."""
+        """Record the result of a call, or the end of its client."""
         self.moment += 1
         operation.returned, operation.result = self.moment, result
 
     def problem(self, check: str, detail: str) -> None:
-        """Something that must not happen was seen while it happened."""
+        """Record a violation that was observed while the simulation ran."""
         self.problems.append((check, detail))

@@ -1,7 +1,7 @@
-"""The network: it delays, loses, doubles and reorders messages, and can be cut apart in any way.
+"""The network: it delays, loses, duplicates and reorders messages, and can be partitioned in any way.
 
-Messages are immutable, so they are passed by reference. What is under way when a link is cut still arrives; what a
-process sends to one that is down is lost.
+Messages are immutable, so they are passed by reference. Messages in flight when a link is cut still arrive; messages to
+a process that is down are lost.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Weather:
-    """What the network does to a message. Probabilities, and times in ns.
+    """The quality of the network: probabilities, and times in ns.
 
-    A delay is `delay_ns` and up to `jitter_ns` more; a message in `slow` of them takes up to `slow_ns` longer, which
-    is what reorders them.
+    A delay is `delay_ns` and up to `jitter_ns` more; a share `slow` of the messages takes up to `slow_ns` longer, which
+    reorders them.
     """
 
     delay_ns: int = 100_000
@@ -43,11 +43,11 @@ class Network:
         self.weather = weather
         self.processes: dict[Address, Process] = {}
         self.cut: set[tuple[Address, Address]] = set()
-        """(from, to) of links that carry nothing."""
+        """The (from, to) pairs of links that are cut."""
         self._random = world.draw("network").random
 
     def send(self, sender: Address, to: Address, message: Any) -> None:
-        """Carry a message, or not."""
+        """Deliver a message, or lose it."""
         process = self.processes.get(to)
         if process is None:
             return
@@ -76,7 +76,7 @@ class Network:
         heappush(world.heap, (world.now + delay, world.number, process.deliver, Received(sender, message)))
 
     def hang_up(self, dead: Address) -> None:
-        """The streams of a process that has died break; clients that are up hear of it, if anything gets there."""
+        """The streams of a process that has died break; running clients may be notified."""
         for process in self.processes.values():
             if process.kind == "client" and process.core is not None and (dead, process.address) not in self.cut:
                 self.world.counts["client hears of a death"] += 1
@@ -95,11 +95,11 @@ class Network:
         return links
 
     def mend(self, links: set[tuple[Address, Address]]) -> None:
-        """Let these links carry messages again."""
+        """Restore these links."""
         self.cut -= links
 
 
 def weather_of(draw: random.Random) -> Weather:
-    """The base weather of a seed: from a quiet rack to a wide area."""
+    """The network of a seed: from a quiet rack to a wide area."""
     delay = draw.choice((20_000, 100_000, 500_000, 2_000_000))
     return Weather(delay_ns=delay, jitter_ns=int(delay * draw.choice((0.1, 1, 3))))

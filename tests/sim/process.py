@@ -1,7 +1,7 @@
-"""A process of the simulation: it hosts one core, performs its effects, and can be killed, paused and started again.
+"""A process of the simulation: it hosts one core, performs its effects, and can be killed, paused and restarted.
 
-It also enforces the contract of `cores/effects.py`: a core that asks for what the contract does not allow, raises
-anything, or breaks one of its invariants ends the seed with a `Failure`.
+It also enforces the contract of `cores/effects.py`: a core that requests an effect which the contract does not allow,
+raises an exception, or violates one of its invariants ends the seed with a `Failure`.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 Build = Callable[[Mapping[str, Journal], random.Random], Core]
-"""Makes a core from what its disk holds."""
+"""Builds a core from the journals on its disk."""
 
 
 class Process:
     """One address, one disk, and most of the time one core.
 
-    `stopped`: the core itself said that it has nothing more to do. `damaged`: it cannot start before its disk is wiped.
-    `on_answer` hears the answers to its calls, `on_stop` when it stops by itself, `on_end` whenever its core ends, with
-    whether its disk is wiped; `watch` sees it after each event.
+    `stopped`: the effect by which the core has stopped itself. `damaged`: the process cannot start before its disk is
+    wiped. Callbacks: `on_answer` for the answer of each call, `on_stop` when the core stops itself, `on_end` whenever
+    the core ends, with whether the disk is wiped; `watch` after each event.
     """
 
     def __init__(self, world: World, network: Network, address: Address, kind: str, build: Build) -> None:
@@ -79,11 +79,11 @@ class Process:
 
     @property
     def now(self) -> int:
-        """What the clock of this process shows."""
+        """The clock of this process."""
         return self.world.now + self.offset
 
     def start(self) -> bool:
-        """Start on what the disk holds; False if that is damaged."""
+        """Start from the disk; returns False if it is damaged."""
         assert self.core is None
         try:
             journals = self.disk.mount()
@@ -107,7 +107,7 @@ class Process:
         return True
 
     def kill(self) -> None:
-        """End it without warning; what was not synced is lost from some point on."""
+        """Kill the process; records that were not synced are lost from some point on."""
         if self.core is None:
             return
         self.world.tell(f"kill {self.address}")
@@ -122,12 +122,12 @@ class Process:
         self.network.hang_up(self.address)
 
     def pause(self) -> None:
-        """Hold it still: what happens to it meanwhile it hears of when it goes on."""
+        """Pause the process: events are delivered when it resumes."""
         self.world.tell(f"pause {self.address}")
         self.paused = True
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         if not self.paused:
             return
         self.world.tell(f"resume {self.address}")
@@ -145,7 +145,7 @@ class Process:
         self.wipes += 1
 
     def jump(self, by: int) -> None:
-        """Its clock jumps forward."""
+        """Set its clock forward."""
         self.world.tell(f"the clock of {self.address} jumps by {by / 1e6:.3f} ms")
         self.offset += by
         for name, (_, at) in list(self._timers.items()):
@@ -154,12 +154,12 @@ class Process:
     # ---- events
 
     def call(self, call: int, request: Any) -> None:
-        """Its application asks for something."""
+        """The application makes a call."""
         self.calls[call] = None
         self.deliver(Call(call, request))
 
     def deliver(self, event: Event) -> None:
-        """Give the core an event, and do what it says."""
+        """Pass an event to the core, and perform its effects."""
         core = self.core
         if core is None:
             return
@@ -183,7 +183,7 @@ class Process:
         name, number = argument
         timer = self._timers.get(name)
         if timer is not None and timer[0] == number:
-            if self.paused:  # a timer that is set anew meanwhile must not ring, so ask again
+            if self.paused:  # a timer that is reset meanwhile must not fire, so look again later
                 self.world.at(self.world.now + MILLISECOND, self._ring, argument)
                 return
             del self._timers[name]

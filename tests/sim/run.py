@@ -1,4 +1,4 @@
-"""One seed from beginning to end: what it consists of, trouble, healing, liveness, checks."""
+"""One seed from beginning to end: plan, faults, healing, liveness, checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sim.workload import Application, Load, load_of
 from tests.sim.world import Failure, World
 
 PATIENCE = 400
-"""So many heartbeats after healing everything must be well again."""
+"""Number of heartbeats after healing within which the cluster must work normally again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a seed. `failure`: the check that failed, "" if none; `detail` and `story` are for people."""
+    """The result of a seed. `failure`: the check that failed, "" if none; `detail` and `story` are for people."""
 
     seed: int
     digest: str
@@ -46,14 +46,14 @@ class Outcome:
 
 
 def plan_of(draw: random.Random, engine: str) -> Plan:
-    """The swarm: every seed is another cluster, with other things going on."""
+    """The plan of a seed: its cluster, load and faults."""
     own = simulation_of(engine)
     shape = own.shape_of(draw)
     return Plan(shape, load_of(draw), own.trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
 
 
 class Simulation:
-    """A seed while it runs."""
+    """A running seed."""
 
     def __init__(
         self, seed: int, engine: str, *, exact: bool = False, show: Callable[[str], None] | None = None
@@ -67,7 +67,7 @@ class Simulation:
         self.records = 0
 
     def run(self) -> None:
-        """All of it. Raises Failure."""
+        """Run the seed. Raises Failure."""
         world, plan, cluster = self.world, self.plan, self.cluster
         try:
             cluster.start()
@@ -82,7 +82,7 @@ class Simulation:
                 application.stopping = True
             self._recover(list(applications.values()))
             untroubled = not plan.trouble.operations and set(plan.trouble.faults) <= set(self.own.AT_OTHERS)
-            if untroubled and not plan.shape.small_buffers:  # batches of two records that overtake each other make lag
+            if untroubled and not plan.shape.small_buffers:  # small batches that overtake each other cause lag
                 self._check_unchanged(before)
         except NotAnswered as error:
             raise Failure("liveness: calls are answered", str(error)) from None
@@ -97,7 +97,7 @@ class Simulation:
         world.tell("healed")
         limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
         self.healing.make_writable(limit)
-        # The last shard that took appends may be finalized meanwhile: by a grace that ends, or a suspicion from before.
+        # The last live shard may be finalized meanwhile: when a grace ends, or for an earlier suspicion.
         while any(one.busy for one in applications) and world.now < limit:
             if not world.run(
                 min(limit, world.now + PATIENCE // 8 * self.plan.shape.heartbeat_ns),
@@ -124,9 +124,9 @@ class Simulation:
         self._look_for_unknown(truth, limit)
 
     def _look_for_unknown(self, truth: Truth, limit: int) -> None:
-        """Once the clients have ended, another client finds the appends that ended as unknown and are in the log.
+        """After the clients have ended, another client finds the appends of unknown outcome that are in the log.
 
-        Those with a record that was trimmed, or that never came, are not asked for: no client can tell what that was.
+        Not asked for: those with a record that was trimmed or that never arrived, whose outcome no client can know.
         """
         for process in self.cluster.clients:
             process.kill()
@@ -136,15 +136,15 @@ class Simulation:
             results: list[Any] = []
             found.append((append_id, expected, results))
             self.cluster.operator.call(calls.Outcome(append_id, deadline), results.append)
-        self._wait(limit, lambda: all(results for _, _, results in found), "outcomes are told", [found])
+        self._wait(limit, lambda: all(results for _, _, results in found), "outcomes are answered", [found])
         for append_id, expected, results in found:
             self.world.counts["outcome of an ended client's append"] += 1
             if results != [expected]:
-                what = f"{append_id} is at {expected}, another client is told {results}"
-                raise Failure("what an ended client has appended is found", what)
+                detail = f"{append_id} is at {expected}, another client gets {results}"
+                raise Failure("appends of an ended client are found", detail)
 
     def _append_afresh(self, application: Application, limit: int) -> None:
-        """It must succeed; not necessarily the first time, if its segment is trimmed away with its fate."""
+        """An append must succeed within three attempts; one may fail if its segment is trimmed with its outcome."""
         for _ in range(3):
             application.append()
             operation = self.history.operations[-1]

@@ -1,6 +1,6 @@
-"""What the applications do: append, read back, subscribe, ask for the tail, trim, ask for a point in time.
+"""The applications: they append, read, subscribe, ask for the tail, trim, ask for a point in time.
 
-Each client process has an `Application`, which acts at random intervals with a few calls under way at once.
+Each client process has an `Application`, which makes calls at random intervals, a few at the same time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ WEIGHTS = {
     "oldest": 2,
     "policy": 4,
 }
-"""What applications do, and how often next to each other. A seed turns some of it off."""
+"""The kinds of calls, and their relative frequency. A seed uses some of them."""
 
 
 class ByTag:
-    """The shard of a record is that of its tag. (A class, for a function shows its address in the trace.)"""
+    """The shard of a record is that of its tag. (A class, since the repr of a function contains its address.)"""
 
     def __call__(self, record: Record) -> int:
         return 1 + record[0] % 3
@@ -57,7 +57,7 @@ BY_TAG = ByTag()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`think_ns`: the mean time between two calls of one application. `records`, `bytes`: of the largest batch."""
+    """`think_ns`: mean time between two calls of an application. `records`, `bytes`: of the largest batch."""
 
     doing: tuple[str, ...]
     think_ns: int = 5 * MILLISECOND
@@ -68,7 +68,7 @@ class Load:
 
 
 class Application:
-    """Drives one client process. `stopping`: no new calls but what keeps subscriptions going."""
+    """Drives one client process. `stopping`: no new calls except those that continue subscriptions."""
 
     def __init__(self, world: World, process: Process, load: Load, history: History) -> None:
         self.world, self.process, self.load, self.history = world, process, load, history
@@ -96,7 +96,7 @@ class Application:
         self.world.after(int(self.draw.expovariate(1) * self.load.think_ns) + 1, self._act)
 
     def put(self, kind: str, request: Any, reads: Any = None) -> None:
-        """Put a call. What it comes to goes to the method `_<kind>_done`."""
+        """Make a call. The method `_<kind>_done` handles its result."""
         self._calls += 1
         operation = self.history.invoke(request, self.process.address)
         operation.reads = reads
@@ -106,7 +106,7 @@ class Application:
         self.process.call(self._calls, request)
 
     def records(self) -> list[Record]:
-        """A batch whose payloads nobody else ever writes."""
+        """A batch of records whose payloads are unique."""
         draw = self.draw
         batch = []
         for number in range(draw.choice((1, 1, 1, 2, self.load.records))):
@@ -115,7 +115,7 @@ class Application:
         return batch
 
     def append(self) -> None:
-        """Append anywhere, for as long as it takes."""
+        """Append to any shard, without a deadline."""
         self.put("append", calls.Append(self.records()), self._scattered)
 
     def _append_by_deadline(self) -> None:
@@ -126,7 +126,7 @@ class Application:
         self.put("append", calls.Append(self.records(), self.draw.randint(1, 4)))
 
     def _outcome(self) -> None:
-        """Of an append that was told to be unknown, by the client that has put it, if that lives."""
+        """Ask for an append of unknown outcome, by the client that made it if it is still running."""
         core: Any = self.process.core
         mine = [one for one in self._unknown() if one.result.append_id.client == core.number]
         if mine:
@@ -194,7 +194,7 @@ class Application:
         policies = (Anywhere(), Nearest(), Fixed(self.draw.randint(1, 3)), ByRecord(BY_TAG))
         policy = self.draw.choice(policies)
         self._scattered = SCATTERED if isinstance(policy, ByRecord) else None
-        if self._scattered:  # also what waits to be let in
+        if self._scattered:  # also appends that wait in the client
             for kind, operation in self.open.values():
                 if kind == "append":
                     operation.reads = SCATTERED
@@ -289,7 +289,7 @@ class Application:
     # ---- the end of its process
 
     def killed(self) -> None:
-        """Its process was killed: what it had under way is not known to anybody any more."""
+        """Its process was killed: the results of its open calls are lost."""
         for _, operation in self.open.values():
             self.history.complete(operation, KILLED)
         self.open.clear()
@@ -302,7 +302,7 @@ class Application:
 
 Done = Any
 Viewed = tuple(type(engine.operations.empty_configuration) for engine in all_engines())
-"""What configurations of clusters are."""
+"""The types of configurations of clusters."""
 ANSWERS: dict[str, tuple[Any, Done]] = {
     "append": ((calls.AppendResult, Unavailable, AppendUnknown, NotOfThisShard), Application._append_done),
     "outcome": ((list, AppendUnknown), None),
@@ -317,7 +317,7 @@ ANSWERS: dict[str, tuple[Any, Done]] = {
     "oldest": ((int,), None),
     "policy": ((type(None),), None),
 }
-"""What each kind of call may be answered with, and what is done then."""
+"""The results that each kind of call may have, and the method that handles them."""
 
 
 def load_of(draw: random.Random) -> Load:

@@ -1,7 +1,7 @@
-"""Virtual time: one clock, one heap of what is to happen, one seed, and the trace by which two runs are compared.
+"""Virtual time: one clock, one heap of planned actions, one seed, and the trace by which two runs are compared.
 
-Whatever is random comes from `World.draw(name)`: a generator of its own for each purpose, so that a change in one
-part of the simulation (another workload, a core that draws once more) does not move the numbers of all others.
+All random numbers come from `World.draw(name)`: a generator for each purpose, so that a change in one part of the
+simulation (another workload, a core that draws once more) does not change the numbers of the others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class World:
     """The clock, the heap and the trace.
 
     An entry of the heap is (time, number, action, argument): numbers are unique, so neither actions nor arguments are
-    ever compared, and what is due at the same time happens in the order in which it was planned.
+    ever compared, and actions of the same time happen in the order in which they were planned.
 
     The digest is a running hash over (time, process, kind of event): integers only, whose hash is the same in every
     Python process. With `exact` the whole contents of every event are hashed as well, at ten times the price.
@@ -68,7 +68,7 @@ class World:
         return self.at(self.now + delay, action, argument)
 
     def run(self, until: int, stopped: Callable[[], bool] | None = None) -> bool:
-        """Let time pass up to `until`; True if `stopped()` held before, which is asked every 32 entries."""
+        """Let time pass up to `until`. Returns True as soon as `stopped()` holds, which is checked every 32 entries."""
         heap = self.heap
         countdown = 32
         while heap and heap[0][0] <= until:
@@ -83,7 +83,7 @@ class World:
         return stopped is not None and stopped()
 
     def step(self) -> bool:
-        """Do the next thing; False if there is none."""
+        """Do the next action; False if there is none."""
         if not self.heap:
             return False
         self.now, _, action, argument = heappop(self.heap)
@@ -91,7 +91,7 @@ class World:
         return True
 
     def note(self, place: int, name: str, event: Any) -> None:
-        """An event happens at the process `place`, called `name`: into the trace with it."""
+        """Add an event of the process `place`, called `name`, to the trace."""
         self.events += 1
         kind = type(event.message) if type(event) is Received else type(event)
         number = self._kinds.get(kind)
@@ -105,11 +105,11 @@ class World:
             self.show(line(self.now, name, event))
 
     def tell(self, text: str) -> None:
-        """Something happens that is no event of a core, a fault for instance: into the trace with it."""
+        """Add a line to the trace that is not an event of a core, for example a fault."""
         self.note(-1, "world", text)
 
     def digest(self) -> str:
-        """What two runs of a seed must have in common."""
+        """The digest, which must be equal in two runs of a seed."""
         contents = self._contents.hexdigest() if self._contents is not None else ""
         return f"{self._digest & (1 << 64) - 1:016x}{contents}"
 
