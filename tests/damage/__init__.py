@@ -1,1 +1,1 @@
-"""What becomes of a directory in which one file is damaged."""
+"""Directories in which one file is damaged."""

@@ -1,4 +1,4 @@
-"""`python -m tests.damage`: damage every file that LogDB writes, one at a time, and see what becomes of it."""
+"""`python -m tests.damage`: damage every file that LogDB writes, one at a time, and check the effect."""
 
 from __future__ import annotations
 

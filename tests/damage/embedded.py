@@ -18,7 +18,7 @@ Contents = tuple[dict[bytes, bytes], dict[bytes, bytes], int]
 
 
 class Served(Exception):
-    """A wrong answer, or an error that does not say what is wrong."""
+    """A wrong answer, or an error that does not name the cause."""
 
 
 def make(path: Path) -> Path:
@@ -65,7 +65,7 @@ def damages(content: bytes, rng: random.Random, samples: int) -> Iterator[tuple[
 
 
 def check(sound: Path, scratch: Path, seed: int, samples: int) -> Iterator[str]:
-    """Damage each file in turn; yields what was done. Raises Served."""
+    """Damage each file in turn; yields the damage. Raises Served."""
     rng = random.Random(seed)
     with logdb.open(sound, read_only=True) as db:
         truth = contents(db)
@@ -102,14 +102,14 @@ def check(sound: Path, scratch: Path, seed: int, samples: int) -> Iterator[str]:
 
 
 def exchanges(files: list[Path]) -> Iterator[tuple[str, bytes | None]]:
-    """(what was done to one of these files of a map, its bytes): removed, or one of them stands in its place."""
+    """(the damage, the file's bytes): a file of a map is removed, or replaced by another one."""
     yield "removed", None
     for other in files:
         yield f"replaced by {other.name}", other.read_bytes()
 
 
 def write(file: Path, content: bytes | None) -> None:
-    """Put that in the place of the file's content; None: remove it."""
+    """Replace the file's content; None: remove the file."""
     if content is None:
         file.unlink()
     else:
@@ -117,9 +117,9 @@ def write(file: Path, content: bytes | None) -> None:
 
 
 def judge(path: Path, file: Path, truth: Contents, *, verified: bool) -> None:
-    """Open it, to read and to write: all that it held, or an error that names the file (or the map as a whole).
+    """Open it, to read and to write. Either all contents are there, or an error names the file (or the map as a whole).
 
-    `verified`: have `verify` look at it too.
+    `verified`: run `verify`, too.
     """
     for read_only in (True, False):
         try:

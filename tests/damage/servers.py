@@ -36,7 +36,7 @@ def connected(cluster: Cluster) -> logdb.Database:
 
 
 def check(scratch: Path, seed: int, samples: int, engine: str) -> Iterator[str]:
-    """Damage `samples` times a file of one server of each role; yields what was done. Raises Served."""
+    """Damage a file of one server of each role, `samples` times; yields the damage. Raises Served."""
     rng = random.Random(seed)
     cluster, held = made(scratch / "cluster", engine)
     names = sorted({cluster.founders[0], cluster.storage[0], "m1"})
@@ -61,7 +61,8 @@ def check(scratch: Path, seed: int, samples: int, engine: str) -> Iterator[str]:
 
 
 def judge(cluster: Cluster, name: str, held: dict[bytes, bytes]) -> None:
-    """The server names its directory and does not start, or all answers are as before; the others go on without it."""
+    """Either the server names its directory and does not start, or all answers are as before; the others work without
+    it."""
     try:
         for other in cluster.configs:
             if other != name:

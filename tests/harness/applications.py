@@ -1,4 +1,4 @@
-"""A client of a database on a cluster, for tests of its servers: the core in an event loop, and nothing around it."""
+"""A client of a database on a cluster, for tests of its servers: the core in an event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 60
 
 
 class Application:
-    """Used with `with`. Its methods may be called from any thread."""
+    """A context manager. Its methods may be called from any thread."""
 
     def __init__(self, ordering: Sequence[str], mapping: Sequence[str], cluster: str = "test") -> None:
         self._clock = Clock()
@@ -61,7 +61,7 @@ class Application:
         return waiting.result()
 
     def call(self, request: Request) -> Any:
-        """What it comes to. Raises what it ends with."""
+        """Return the result of a request. Raises the exception that is the result."""
         result = in_shared_loop(self._call(request))
         if isinstance(result, Exception):
             raise result

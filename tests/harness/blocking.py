@@ -20,11 +20,11 @@ class Loop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What the coroutine returns, run in the loop."""
+        """Run a coroutine in the loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What the function returns, called in the loop."""
+        """Call a function in the loop, and return its result."""
 
         async def called() -> Any:
             return function(*args, **kwargs)
@@ -32,7 +32,7 @@ class Loop:
         return self.run(called())
 
     def iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
-        """The items, one step in the loop for each."""
+        """The items of an asynchronous iterator, one step in the loop for each."""
         try:
             while True:
                 try:
@@ -53,7 +53,7 @@ class Loop:
 
 
 class Blocking:
-    """A blocking view of an object of `logdb.aio`: its coroutines are run, its asynchronous iterators walked."""
+    """A blocking view of an object of `logdb.aio`: runs its coroutines and iterates over its asynchronous iterators."""
 
     def __init__(self, target: Any, loop: Loop) -> None:
         self._target, self._loop = target, loop
@@ -96,7 +96,7 @@ class BlockingCommitting:
 
 
 class BlockingDatabase(Blocking):
-    """A `logdb.aio.Database` that looks like a `logdb.Database`."""
+    """A `logdb.aio.Database` with the interface of `logdb.Database`."""
 
     def at(self, *args: Any, **kwargs: Any) -> Blocking:
         return Blocking(self._loop.run(self._target.at(*args, **kwargs)), self._loop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Shows `now` until the test sets another time. The unit is that of whoever asks."""
+    """Returns `now` until the test sets another time. The caller chooses the unit."""
 
     def __init__(self, now: int = 1_000) -> None:
         self.now = now

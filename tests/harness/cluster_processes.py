@@ -1,4 +1,4 @@
-"""A cluster of real processes for tests: `logdb serve ...`, each killed, stopped and started again at will."""
+"""A cluster of real processes for tests: `logdb serve ...`, each of which can be killed, stopped and started again."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ class Processes:
         process.communicate()
 
     def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to stop. Returns its exit code."""
+        """Send a signal to stop it. Returns its exit code."""
         process = self.running.pop(name)
         process.send_signal(number)
         process.communicate(timeout=WAIT_S)
         return process.returncode
 
     def log(self, name: str) -> str:
-        """What it has written to stderr."""
+        """The text that it has written to stderr."""
         return (self.path / f"{name}.log").read_text()
 
     def metric(self, name: str, metric: str) -> float:

@@ -1,4 +1,4 @@
-"""Tests that are coroutines: they end in time, and wait for what comes about."""
+"""Tests that are coroutines: they have a time limit, and wait for conditions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def until(what: Callable[[], Any]) -> None:
-    """Wait until `what` returns something that is true."""
+    """Wait until `what` returns a true value."""
     while not what():
         await asyncio.sleep(0.001)

@@ -1,10 +1,10 @@
-"""A disk that fails, forgets and tears: the `Disk` that the tests of the log hand to segments.
+"""A disk that fails, loses and tears writes: the `Disk` for tests of segments.
 
-`FaultyDisk` works on real files, records every change in order, and raises what it is told to at the operation it is
-told to. `Crash` takes such a record up to some operation and yields the directories that a power failure there may
-leave: what was synced is there; of what was not, each write may be whole, lost or torn, and each name may be there,
-missing or still the old one, in any combination. A store through a map is whole or lost: it lies in one sector.
-(A sync here reaches no medium: the model says what is lost.)
+`FaultyDisk` works on real files, records every change in order, and raises a given error at a given operation. `Crash`
+takes such a record up to some operation and yields the directories that a power failure there may leave: synced data is
+present; of unsynced data, each write may be whole, lost or torn, and each name may be present, missing or still the old
+one, in any combination. A store through a map is whole or lost, since it is within one sector. (A sync here reaches no
+medium: the model decides what is lost.)
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FaultyDisk(Disk):
         self.seen = 0
 
     def count(self, kind: str) -> int:
-        """How many operations of this kind there were."""
+        """The number of operations of this kind."""
         return sum(operation.kind == kind for operation in self.operations)
 
     def position(self) -> int:
@@ -66,7 +66,7 @@ class FaultyDisk(Disk):
             return len(self.operations)
 
     def name_of(self, path: Path) -> str:
-        """What operations call it."""
+        """The name of a file in the record of operations."""
         return path.name
 
     # ---- the methods of Disk
@@ -202,7 +202,7 @@ class Crash:
         self._renaming.append((name, file))
 
     def then(self, operations: Sequence[Operation]) -> Crash:
-        """The state after these too: the process was killed in between, and the system went on."""
+        """The state after these, too: the process was killed in between, and the system kept running."""
         for operation in operations:
             self._take(operation)
         return self
@@ -216,7 +216,7 @@ class Crash:
             yield self._image(rng, rng.choice((0.0, 0.5, 1.0)), rng.choice((0.2, 0.5, 0.8)), 0.5)
 
     def killed(self) -> dict[str, bytes]:
-        """The directory as it is after a kill of the process, which loses nothing that was given to the system."""
+        """The directory after a kill of the process, which loses no data that was passed to the system."""
         return self._image(random.Random(0), 1.0, 1.0, 0.0)
 
     def _image(self, rng: random.Random, names: float, data: float, torn: float) -> dict[str, bytes]:
@@ -240,7 +240,7 @@ class Crash:
 
 
 def part_of(write: Operation, rng: random.Random) -> Operation:
-    """The write torn: only its beginning, or only its end, reached the medium."""
+    """The write torn: only its beginning or its end reached the medium."""
     cut = rng.randrange(len(write.data) + 1)
     if rng.random() < 0.5:
         return write._replace(data=write.data[:cut])
@@ -248,7 +248,7 @@ def part_of(write: Operation, rng: random.Random) -> Operation:
 
 
 def apply(content: bytearray, change: Operation) -> None:
-    """What the change does to a file's bytes."""
+    """Apply the change to a file's bytes."""
     if change.kind == "truncate":
         del content[change.offset :]
         content.extend(bytes(change.offset - len(content)))

@@ -1,4 +1,4 @@
-"""Children of fork(), as programs make them: they run some code, answer, and end."""
+"""Children of fork(), as programs create them: they run some code, return a result, and end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 TIMEOUT_S = 60.0
-"""A child that has not ended by then hangs."""
+"""The time after which a running child counts as hanging."""
 
 
 class Child:
-    """A forked process that runs `body`; `result` waits for what it returns.
+    """A forked process that runs `body`; `result` waits for its return value.
 
-    What Python's hooks of fork() could only print there is a failure, too, unless `printed` is a list to put it into.
+    Errors that Python's hooks of fork() can only print fail the test, too, unless `printed` is a list that collects
+    them.
     """
 
     def __init__(self, body: Callable[[], Any], printed: list[str] | None = None) -> None:
@@ -35,7 +36,7 @@ class Child:
             sys.unraisablehook = hook
         if self.pid == 0:
             try:
-                gc.freeze()  # what the parent left, gRPC's objects among it, is not the child's to collect
+                gc.freeze()  # the child must not collect objects of the parent, such as those of gRPC
                 os.close(self._answers)
                 try:
                     assert not failures or printed is not None, "\n".join(failures)
@@ -80,13 +81,13 @@ def allow_files(count: int) -> None:
 
 
 def in_child(body: Callable[[], T], printed: list[str] | None = None) -> T:
-    """What `body` returns in a child of this process. `printed`: see `Child`."""
+    """The return value of `body` in a child of this process. `printed`: see `Child`."""
     result: T = Child(body, printed).result()
     return result
 
 
 def refused(*calls: Callable[[], Any]) -> list[str]:
-    """What each of these raises: the name of the error and its text."""
+    """The errors that these raise: the name of the error and its text."""
     answers = []
     for call in calls:
         try:

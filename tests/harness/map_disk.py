@@ -8,11 +8,12 @@ from typing import Final
 from tests.harness.faulty_disk import Fault, FaultyDisk, Operation
 
 PIECE_BYTES: Final = 4096
-"""A run that was not synced may hold any of its pieces of this size after a power failure."""
+"""The size of the pieces of a run that was not synced: any of them may be missing after a power failure."""
 
 
 class MapDisk(FaultyDisk):
-    """Records as `FaultyDisk`. A run in `directory` is looked at before each operation until it has been synced."""
+    """Records operations as `FaultyDisk` does. A run in `directory` is compared before each operation until it is
+    synced."""
 
     def __init__(self, directory: Path, fault: Fault | None = None) -> None:
         super().__init__(fault)

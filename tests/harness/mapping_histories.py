@@ -1,4 +1,4 @@
-"""Logs of databases with transactions of every fate, and compactions of them, for `tests.harness.stage`."""
+"""Logs of databases with transactions of every outcome, and compactions of them, for `tests.harness.stage`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from logdb.store.records import DECISION, PIN, VALUE, Place, digest, encode_deci
 from tests.harness.stage import Log, Server, batch, commit
 
 LARGE = b"x" * 5_000
-"""A value that stands in the log by itself."""
+"""A value in a record of its own."""
 
 
 def some_history(seed: int, records: int) -> list[Record]:
-    """Commits of every fate, sent again and again, with large values, pins and honest decision records between."""
+    """Commits of every outcome, sent repeatedly, with large values, pins and correct decision records between."""
     draw, told, history = random.Random(seed), Replica(None, 100), list[Record]()
     for number in range(1, records + 1):
         key = b"key %d" % draw.randrange(20)
@@ -49,7 +49,7 @@ PLACE = Place(5, 1, len(LARGE), digest(LARGE))
 
 
 def compacted(log: Log, *servers: Server, before: int, number: int = 1) -> Compacted:
-    """Ask the first server, and let time pass until it has answered."""
+    """Send a request to the first server, and let time pass until its answer."""
     servers[0].give("client", Compact(number, before))
     told = finished(log, *servers)
     assert told.request == number
@@ -69,7 +69,7 @@ def finished(log: Log, *servers: Server, most: int = 200) -> Compacted:
 
 
 def write(draw: random.Random, log: Log, number: int) -> None:
-    """Somebody appends a transaction of any fate, perhaps with a large value, or pins something."""
+    """Append a transaction of any outcome, perhaps with a large value, or a pin."""
     tail, key = len(log.records), b"key %d" % draw.randrange(12)
     kind = draw.randrange(10)
     if kind == 0:
@@ -93,7 +93,7 @@ def kinds(log: Log) -> list[int]:
 
 
 def until(kind: int, log: Log, server: Server) -> None:
-    """The server goes on until the log has such a record, and not further."""
+    """Let the server continue until the log has such a record."""
     while kind not in kinds(log):
         if not log.step(server):
             server.wait(SECOND // 10)

@@ -1,4 +1,4 @@
-"""Planting a bug: for a while one method is a wrong one. The lists of planted bugs are made with it."""
+"""Planting a bug: one method is replaced by a wrong one for a while. The lists of planted bugs are built with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 Plants = dict[str, Callable[[], AbstractContextManager[None]]]
-"""Bugs by name; each is there while its context lasts."""
+"""Bugs by name; each is planted while its context lasts."""
 Wrong = Callable[..., Any]
 
 
 def planted(owner: Any, method: str, among: Plants, kind: str = "") -> Callable[[Wrong], Wrong]:
-    """Make a bug of a function that takes the right method and then its arguments; its own name, behind `kind`, is the
-    bug's."""
+    """Make a bug of a function that gets the right method and its arguments. The bug is named after the function,
+    behind `kind`."""
 
     def plant(wrong: Wrong) -> Wrong:
         @contextmanager
@@ -32,5 +32,5 @@ def planted(owner: Any, method: str, among: Plants, kind: str = "") -> Callable[
 
 
 def name_of(wrong: Wrong) -> str:
-    """What the bug is called."""
+    """The name of the bug."""
     return wrong.__name__.replace("_", " ")

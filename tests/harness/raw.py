@@ -1,4 +1,4 @@
-"""A client of one server that says whatever a test wants it to, over a stream of its own."""
+"""A client of one server that sends any bytes or messages, over a stream of its own."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Raw:
         await self._channel.close()
 
     async def send(self, *requests: pb.Request, seen: int = 0) -> None:
-        """One message. Requests without an id are numbered from 1 on."""
+        """Send one message. Requests without an id are numbered from 1 on."""
         for number, request in enumerate(requests, 1):
             request.id = request.id or number
         await self.stream.write(pb.Requests(seen=seen, requests=requests).SerializeToString())
 
     async def answers(self, count: int) -> dict[int, pb.Response]:
-        """The next so many, by id. One that comes in parts counts when it is whole."""
+        """Receive this number of answers, by id. An answer in parts counts when it is complete."""
         found: dict[int, pb.Response] = {}
         parts = self._parts
         while len(found) < count:

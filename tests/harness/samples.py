@@ -31,7 +31,7 @@ STORED = {
 }
 """Messages with stored records: the bytes before each payload."""
 CONVERTERS = {field: sent for engine in all_engines() for field, (sent, _) in engine.wire.field_converters.items()}
-"""What is done to a field, (kind, name), before it is sent. ValueError: the value is not allowed."""
+"""The conversion of a field, (kind, name), before it is sent. It raises ValueError for a value that is not allowed."""
 
 
 def parts_of(hint: Any) -> Iterator[Any]:
@@ -89,12 +89,12 @@ def is_id(kind: type, name: str) -> bool:
 
 
 def options_of(hint: Any) -> list[Any]:
-    """What a field of a union type may be, but for None where that means that there is nothing."""
+    """The options of a union type, without a None that means absence."""
     return list(get_args(Value)) if hint == Value else [it for it in get_args(hint) if it is not NoneType]
 
 
 def variants(hint: Any) -> int:
-    """So many samples show each option of each union once."""
+    """The number of samples that show each option of each union once."""
     own = len(options_of(hint)) if get_origin(hint) is UnionType else 1
     if hasattr(hint, "_fields"):
         return max([1, *map(variants, get_type_hints(hint).values())])
@@ -208,7 +208,7 @@ any_message = st.one_of(*(messages(kind) for kind in message_types()))
 
 
 def conforms(value: Any, hint: Any) -> bool:
-    """Whether a value is of its type through and through, and its numbers are in their bounds."""
+    """Whether a value conforms to its type, with all numbers in their bounds."""
     options = get_args(hint)
     if hint is int:
         return type(value) is int and -1 <= value < 1 << 64

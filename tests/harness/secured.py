@@ -44,7 +44,8 @@ class SecureCluster(Cluster):
         self._write_file()
 
     def _write_file(self) -> None:
-        """The file of this cluster, with which the command takes its directory for one of `logdb cluster up`."""
+        """The configuration file of this cluster, so that commands accept its directory as one of `logdb cluster
+        up`."""
         tables = [f'[cluster]\nname = "test"\nfailures = {self.members - 1}\n']
         for name, config in self.configs.items():
             tables.append(f'[{config.role}.{name}]\nlisten = "{config.address}"\ndata = "{name}"\n')
@@ -53,7 +54,7 @@ class SecureCluster(Cluster):
         (self.path / "cluster.toml").write_text("\n".join([*tables, "[security]", files]))
 
     def shown(self, token: str | None, certificate: str = "client") -> dict[str, Any]:
-        """The arguments of `connect` for who has both."""
+        """The arguments of `connect` with a token and a certificate."""
         client = self.certificates / f"{certificate}.pem"
         pair = {"certificate": client, "certificate_key": client.with_suffix(".key")}
         return {"ca": self.certificates / "ca.pem", **pair, "token": token}

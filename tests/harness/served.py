@@ -16,13 +16,13 @@ from tests.harness.blocking import Loop
 
 
 def connection_of(db: logdb.Database) -> Connection:
-    """What a client has to its server, for what goes behind its face."""
+    """The connection of a client to its server, for tests below the public interface."""
     connection: Connection = db._host._backend.connection  # type: ignore[union-attr]
     return connection
 
 
 class Served:
-    """The database in a directory (None: in memory), served until `stop`; `start` again takes the same port."""
+    """The database in a directory (None: in memory), served until `stop`; `start` uses the same port again."""
 
     def __init__(
         self,

@@ -11,8 +11,8 @@ from tests.harness import slow_disk
 
 
 class ServerProcess:
-    """A server of the directory `path`; it takes the same port again after `kill` and `start`. `options`: more of
-    `logdb serve`."""
+    """A server of the directory `path`, on the same port after `kill` and `start`. `options`: further options of `logdb
+    serve`."""
 
     def __init__(self, path: Path, *options: str) -> None:
         self.path, self.options = path, options
@@ -34,7 +34,7 @@ class ServerProcess:
         self.process.communicate()
 
     def delay_writes(self, seconds: float) -> None:
-        """How long each flush waits before it writes anything."""
+        """Delay each flush by this time."""
         slow_disk.set_delay(self._delay, seconds)
 
     def pause(self) -> None:

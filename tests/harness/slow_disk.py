@@ -1,7 +1,7 @@
-"""A program whose disk is as slow as a file says: `python -m tests.harness.slow_disk FILE MODULE ARGUMENTS...`.
+"""A program with a slow disk: `python -m tests.harness.slow_disk FILE MODULE ARGUMENTS...`.
 
-The file holds the seconds that each flush waits before it writes anything ("inf": until the file says something else);
-without it the disk is as it is. Who is killed meanwhile loses what was ordered and not written.
+The file holds the seconds by which each flush is delayed ("inf": until the file changes); without the file nothing is
+delayed. A process that is killed meanwhile loses records that were ordered and not written.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PLANTS: planting.Plants = {}
 
 
 def set_delay(file: Path, seconds: float) -> None:
-    """Have every flush, those under way included, wait so long; 0: not at all."""
+    """Delay every flush, also those under way; 0: no delay."""
     new = file.with_suffix(".new")
     new.write_text(str(seconds))
     os.replace(new, file)
 
 
 def delay(file: Path) -> float:
-    """What `set_delay` has set last."""
+    """The delay of the last `set_delay`."""
     with suppress(FileNotFoundError):
         return float(file.read_text())
     return 0.0
@@ -36,7 +36,7 @@ def delay(file: Path) -> float:
 
 @planting.planted(SegmentStore, "flush", PLANTS)
 def wait_before_writing(right: Any, store: SegmentStore, taken: Any) -> None:
-    """As long as the file says."""
+    """Wait as the file requires."""
     begun = time.monotonic()
     while time.monotonic() - begun < delay(FILE):
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Segment files as small as tests want them: a conftest that imports `small_files` has them in its whole folder."""
+"""Small segment files: a conftest that imports `small_files` sets them for its folder."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def log_config(address: str) -> ClientConfig:
 
 
 class Shard(NamedTuple):
-    """A shard without servers, which the stage has none of."""
+    """A shard without servers."""
 
     shard: int
     state: ShardState
@@ -43,7 +43,7 @@ class Shard(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """The configuration of the log on the stage."""
+    """The configuration of the log."""
 
     version: int
     shards: tuple[Shard, ...]
@@ -53,7 +53,7 @@ class Configured(NamedTuple):
 
 
 class Line:
-    """A log client that does nothing but keep what it is asked, until the test answers."""
+    """A log client that only collects requests, until the test answers them."""
 
     def __init__(self, *_: Any) -> None:
         self.asked: list[tuple[Any, Any]] = []
@@ -84,7 +84,7 @@ def commit(
 
 
 def batch(first: int, *records: Record) -> Batch:
-    """What a subscription that leaves large values out would deliver of these records, from `first` on."""
+    """The delivery of these records, from `first` on, by a subscription without large values."""
     found = [LogRecord(gsn, gsn * 10, *record) for gsn, record in enumerate(records, first) if record[0] != VALUE]
     return Batch(first, first + len(records), found)
 
@@ -97,18 +97,18 @@ class Node(Script):
         super().__init__(lambda _: core, now=START)
 
     def asks_log(self, kind: type[Kind]) -> list[Kind]:
-        """What of that kind the log has been asked and has not answered."""
+        """The open requests of that kind to the log."""
         return [request for request, _ in self.line.asked if isinstance(request, kind)]
 
     def log_answers(self, kind: type, result: Any) -> None:
-        """The log answers the oldest of its open calls of that kind."""
+        """Answer the oldest open request of that kind to the log."""
         at = next(at for at, (request, _) in enumerate(self.line.asked) if isinstance(request, kind))
         _, then = self.line.asked.pop(at)
         then(result)
         self.flush()
 
     def flush(self) -> None:
-        """Perform what the core wants since the log has answered."""
+        """Perform the effects of the core since the log's answer."""
         effects = self.core.effects() if isinstance(self.core, MappingServer) else self.core._context.effects()
         self.perform(effects)
 
@@ -118,10 +118,10 @@ class Node(Script):
 
 
 class Log:
-    """A shared log, which the test plays to any number of nodes at once. Records are numbered from 1;
-    those before `oldest` are gone. `step` answers one call of a node, `run` all of all nodes, and messages between
-    nodes reach them, until nobody asks for anything but more of the log. `shards`: which shard was named, by GSN; what
-    named none stands on shard 1. `live`: the shards that there are. `appends`: the kinds of records of each append."""
+    """A shared log for any number of nodes at once, played by the test. Records are numbered from 1; those before
+    `oldest` are trimmed. `step` answers one request of a node, `run` all requests of all nodes and delivers messages
+    between nodes, until the only open requests wait for more of the log. `shards`: the requested shard by GSN; other
+    records are on shard 1. `live`: the existing shards. `appends`: the kinds of records of each append."""
 
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
@@ -133,12 +133,12 @@ class Log:
         self._feeds: dict[int, tuple[int, frozenset[int], int | None]] = {}
 
     def add(self, *records: Record) -> int:
-        """Appended by somebody. Returns the last GSN."""
+        """Append a record. Returns the last GSN."""
         self.records += records
         return len(self.records)
 
     def place(self, shard: int, *records: Record) -> int:
-        """The same, on that shard."""
+        """Append a record to that shard."""
         first = len(self.records) + 1
         self.shards.update(dict.fromkeys(range(first, first + len(records)), shard))
         return self.add(*records)
@@ -148,7 +148,7 @@ class Log:
         return self.shards.get(gsn) or 1
 
     def _answer(self, request: Any) -> Any:
-        """None: nothing yet."""
+        """The answer to a request; None if it must wait."""
         tail = len(self.records)
         if isinstance(request, log.Append):
             self.appends.append([tag for tag, _ in request.records])
@@ -190,7 +190,7 @@ class Log:
         return ()
 
     def step(self, node: Node) -> bool:
-        """Answer the oldest call of a node that can be answered. Returns whether there was one."""
+        """Answer the oldest request of a node that can be answered. Returns whether there was one."""
         for at, (request, then) in enumerate(node.line.asked):
             result = self._answer(request)
             if result is not None:
@@ -201,7 +201,7 @@ class Log:
         return False
 
     def run(self, *nodes: Node) -> None:
-        """Until all are quiet."""
+        """Run until no node has anything to do."""
         by_address = {node.address: node for node in nodes}
         busy = True
         while busy:
@@ -220,7 +220,7 @@ class Log:
 
 
 class Server(Node):
-    """A mapping server that is shown the log as the test says."""
+    """A mapping server to which the test delivers the log."""
 
     core: MappingServer
 
@@ -234,7 +234,7 @@ class Server(Node):
         is_behind: bool = False,
         **config: Any,
     ) -> None:
-        """`is_behind`: the test steps it through the log from its very beginning."""
+        """`is_behind`: the test steps it through the log from the beginning."""
         settings = replace(MappingConfig(name, log_config(name), Line), **config)
         with mock.patch("logdb.cluster.mapping_server.server.LogAdapter", Line):
             super().__init__(MappingServer(settings, {}, random.Random(seed), key_map))
@@ -251,12 +251,12 @@ class Server(Node):
         return self.core.replica.applied
 
     def subscribed(self) -> None:
-        """Its subscription stands."""
+        """Answer its subscription."""
         assert self.asks_log(log.Subscribe)[0].gsn == self.applied + 1
         self.log_answers(log.Subscribe, 1)
 
     def show(self, *records: Record) -> None:
-        """These are the next records of the log."""
+        """Deliver the next records of the log."""
         self.log_answers(log.Next, batch(self.applied + 1, *records))
 
     def read(self, question: Any, consistency: Consistency = SESSION, version: int = 0, sender: str = "client") -> int:
@@ -266,7 +266,7 @@ class Server(Node):
         return self.reads
 
     def told(self) -> dict[int, tuple[int, Any]]:
-        """(version, result) by number of the reads that were answered since this was last asked."""
+        """(version, result) by number of the reads that were answered since the last call."""
         return {
             answered.number: (answered.version, answered.result)
             for _, message in self.take(messages.Answers)
@@ -280,7 +280,7 @@ class Server(Node):
 
 
 class Client(Node):
-    """A client of two mapping servers, which asks "m1" first."""
+    """A client of two mapping servers, which prefers m1."""
 
     core: DatabaseClient
 
@@ -291,7 +291,7 @@ class Client(Node):
         self.core.queries.server = "m1"
 
     def reads(self) -> list[tuple[str, Read]]:
-        """(to, read) of what it has asked since this was last asked."""
+        """(to, read) of its requests since the last call."""
         self.wait()
         return [(to, read) for to, message in self.take(Reads) for read in message.reads]
 

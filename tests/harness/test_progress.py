@@ -1,4 +1,4 @@
-"""A long run shows how far it is, whoever looks."""
+"""A long run shows its progress, on terminals and in files."""
 
 from __future__ import annotations
 

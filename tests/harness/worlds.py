@@ -1,4 +1,4 @@
-"""The worlds in which the contract of a database is tried: each is a database, and what may happen to it meanwhile."""
+"""The worlds for the contract of a database. Each has a database, and an event that must not change any answer."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TIMEOUT_S = 60.0
 
 
 class World(Protocol):
-    """A database, and what may happen to it between two calls without any answer changing."""
+    """A database, and an event between two calls that must not change any answer."""
 
     db: logdb.Database
 
     def settle(self) -> logdb.Database:
-        """Go through whatever this world is about, and return the database to go on with."""
+        """Let the event of this world happen, and return the database to use from now on."""
 
     def close(self) -> None: ...
 
 
 class InMemory:
-    """A database in memory, to which nothing happens."""
+    """A database in memory, without events."""
 
     def __init__(self, path: Path) -> None:
         self.db = logdb.open(":memory:")
@@ -70,7 +70,7 @@ class Reopened(InDirectory):
 
 
 class Rebuilt(Reopened):
-    """The checkpoint is thrown away and made anew from the log."""
+    """The checkpoint is removed and rebuilt from the log."""
 
     def settle(self) -> logdb.Database:
         self.db.close()
@@ -80,7 +80,7 @@ class Rebuilt(Reopened):
 
 
 class OnAsyncio:
-    """A world for the conformance suite: a directory, opened by `logdb.aio` in a loop of its own."""
+    """A directory, opened by `logdb.aio` in a loop of its own."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "db"
@@ -97,7 +97,7 @@ class OnAsyncio:
 
 
 class OnServer:
-    """A world for the conformance suite: `logdb.connect`. To settle, the server stops and another one begins."""
+    """A database of `logdb.connect`. To settle, the server stops and another one starts."""
 
     def __init__(self, path: Path) -> None:
         self.served = Served(path / "db")
@@ -114,7 +114,7 @@ class OnServer:
 
 
 class OnServerAsyncio:
-    """A world for the conformance suite: `logdb.aio.connect`."""
+    """A database of `logdb.aio.connect`."""
 
     def __init__(self, path: Path) -> None:
         self.served = Served(path / "db")

@@ -1,4 +1,4 @@
-"""One client process: `python -m tests.nemesis.client`. SIGTERM ends it when what it has under way has ended."""
+"""One client process: `python -m tests.nemesis.client`. SIGTERM ends it after its operations under way have ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.nemesis.workloads import Client
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Connect, as often as it takes, and work."""
+    """Connect, with any number of attempts, and work."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     connect = logdb.log.connect_async if options.log else logdb.aio.connect
@@ -29,7 +29,7 @@ async def run(options: argparse.Namespace) -> None:
 
 
 async def work(connected: Any, options: argparse.Namespace, stop: asyncio.Event) -> None:
-    """Until it is told to stop."""
+    """Run until SIGTERM."""
     print(f"ready: {options.name}", flush=True)
     recorder = Recorder(options.history, options.name)
     given = connected, recorder, options.seed, options.think_ms / 1e3

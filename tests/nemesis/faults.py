@@ -1,7 +1,7 @@
-"""The faults: each is done to somebody, lasts a while and is undone.
+"""The faults. Each hits one server or more, lasts a while and is undone.
 
-A fault is a generator: it does its harm, yields how many seconds it lasts, and then undoes it. Who has one is not given
-another meanwhile, since undoing one would undo the other as well; and who has one of `ALONE` is alone with it.
+A fault is a generator: it begins the fault, yields its duration in seconds, and then undoes it. A server has one fault
+at a time, since undoing one would undo another; a fault of `ALONE` excludes all others.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tests.nemesis.servers import Process, Servers
 
 Fault = Generator[float, None, None]
 REFUSES = 4
-"""How a server ends that must not start again."""
+"""The exit code of a server that must not start again."""
 
 
 class Wrong(Exception):
-    """A server did what it must not."""
+    """A server violated a rule of the nemesis."""
 
 
 @dataclass
 class Scene:
-    """Where faults happen."""
+    """The servers and the random numbers of a round."""
 
     servers: Servers
     draw: random.Random
@@ -36,12 +36,12 @@ class Scene:
         return self.servers.ground.network
 
     def others(self, name: str) -> list[str]:
-        """All other servers, and clients' hosts."""
+        """All other servers, and the hosts of clients."""
         hosts = {process.name.partition("-")[0] for process in self.servers.everybody()}
         return sorted(hosts - {name})
 
     def while_(self) -> float:
-        """Mostly short, now and then longer than it takes to be suspected."""
+        """A duration in seconds: mostly short, sometimes longer than the suspicion timeout."""
         return self.draw.choice((0.3, 0.8, 1.5, 3.0, 6.0)) * self.draw.uniform(0.7, 1.3)
 
 
@@ -56,15 +56,15 @@ def kill(scene: Scene, who: Process) -> Fault:
 
 
 def pause(scene: Scene, who: Process) -> Fault:
-    """SIGSTOP: it comes back, and believes that no time has passed."""
+    """SIGSTOP: when the server resumes, no time has passed for it."""
     who.pause()
     yield scene.while_()
     who.resume()
 
 
 def wipe(scene: Scene, who: Process) -> Fault:
-    """A server that comes back with nothing: a storage or mapping server is a new one, an ordering replica is let in by
-    the others again."""
+    """A server that restarts with an empty directory: a storage or mapping server is a new one, the other founders let
+    a founder join again."""
     who.kill()
     scene.servers.wipe(who.name)
     yield scene.while_()
@@ -72,7 +72,7 @@ def wipe(scene: Scene, who: Process) -> Fault:
 
 
 def forget_promises(scene: Scene, who: Process) -> Fault:
-    """An ordering replica whose journals are gone, and nothing else, must refuse to start; then it gets them back."""
+    """A founder that lost its journals only must refuse to start; then it gets them back."""
     who.kill()
     journals, aside = (scene.servers.data(who.name) / name for name in ("journals", "aside"))
     journals.rename(aside)
@@ -92,7 +92,7 @@ def forget_promises(scene: Scene, who: Process) -> Fault:
 
 
 def slow_down(scene: Scene, who: Process) -> Fault:
-    """Its disk is slow, so that there is always something that is ordered and not durable; mostly it is killed then."""
+    """A slow disk, so that some records are always ordered and not durable. In most cases the server is then killed."""
     scene.servers.delay_flushes(who.name, scene.draw.choice((0.05, 0.2, 0.5)))
     yield scene.while_()
     if scene.draw.random() < 0.8:
@@ -103,7 +103,7 @@ def slow_down(scene: Scene, who: Process) -> Fault:
 
 
 def lose_power(scene: Scene, who: Process) -> Fault:
-    """Killed, and what it had not synced is lost."""
+    """Kill a server; everything that it had not synced is lost."""
     disk = scene.servers.disks[who.name]
     assert disk is not None
     who.freeze()
@@ -115,7 +115,7 @@ def lose_power(scene: Scene, who: Process) -> Fault:
 
 
 def black_out(scene: Scene, who: Process) -> Fault:
-    """All servers of a role, or all of all, lose their power at the same moment: what was acknowledged is on disks."""
+    """All servers of a role, or all servers, lose power at the same moment: acknowledged records are on their disks."""
     everybody = scene.draw.random() < 0.5
     dark = [p for p in scene.servers.processes.values() if p.running and (everybody or p.role == who.role)]
     for process in dark:
@@ -136,13 +136,14 @@ def black_out(scene: Scene, who: Process) -> Fault:
 
 
 def fail_disk(scene: Scene, who: Process) -> Fault:
-    """Its disk fails under it: writes and syncs end with EIO. It must end itself, and may start when the disk works."""
+    """The disk fails: writes and syncs end with EIO. The server must end itself, and may restart when the disk
+    works."""
     disk = scene.servers.disks[who.name]
     assert disk is not None
     disk.fail()
     yield scene.while_() + 1.0
     if who.running:
-        who.kill()  # it had nothing to write
+        who.kill()  # no write or sync has failed
     else:
         who.forget()
     disk.restart()
@@ -162,13 +163,13 @@ def fill_disk(scene: Scene, who: Process) -> Fault:
 
 
 def isolate(scene: Scene, who: Process) -> Fault:
-    """Nobody hears it, and it hears nobody."""
+    """Cut the server off from all others, both ways."""
     rules = [Rule(*pair) for other in scene.others(who.name) for pair in ((who.name, other), (other, who.name))]
     yield from _lose(scene, rules)
 
 
 def cut_one_way(scene: Scene, who: Process) -> Fault:
-    """It is not heard, or does not hear, by or from some of the others or all."""
+    """Drop packets in one direction between the server and some of the others."""
     others = scene.others(who.name)
     some = scene.draw.sample(others, scene.draw.randint(1, len(others)))
     speaks = scene.draw.random() < 0.5
@@ -176,13 +177,13 @@ def cut_one_way(scene: Scene, who: Process) -> Fault:
 
 
 def fall_behind(scene: Scene, who: Process) -> Fault:
-    """A mapping server hears its clients, and nothing of the log: all that it has is the past."""
+    """A mapping server receives messages of clients, but none of the log, so its state is outdated."""
     log = [process.name for process in scene.servers.processes.values() if process.role != MAPPING]
     yield from _lose(scene, [Rule(name, who.name) for name in log])
 
 
 def split(scene: Scene, who: Process) -> Fault:
-    """Two halves that do not hear each other."""
+    """Split all servers and clients into two halves."""
     everybody = [who.name, *scene.others(who.name)]
     one = set(scene.draw.sample(everybody, len(everybody) // 2))
     rules = [Rule(a, b) for a in everybody for b in everybody if (a in one) != (b in one)]
@@ -190,7 +191,7 @@ def split(scene: Scene, who: Process) -> Fault:
 
 
 def drop_packets(scene: Scene, who: Process) -> Fault:
-    """So many of its packets are lost, both ways."""
+    """Lose a share of its packets, both ways."""
     percent = scene.draw.choice((5, 20, 40))
     pairs = [pair for other in scene.others(who.name) for pair in ((who.name, other), (other, who.name))]
     yield from _lose(scene, [Rule(*pair, percent) for pair in pairs])
@@ -204,7 +205,7 @@ def _lose(scene: Scene, rules: Sequence[Rule]) -> Fault:
 
 
 def delay_packets(scene: Scene, who: Process) -> Fault:
-    """Its link is narrow: packets wait, and those that would wait too long are lost."""
+    """A slow link: packets are queued, and dropped if they would wait too long."""
     scene.network.slow(who.name, kbit=scene.draw.choice((128, 512)), delay_ms=scene.draw.choice((50, 200, 600)))
     yield scene.while_() + 0.5
     scene.network.hasten(who.name)

@@ -1,6 +1,6 @@
-"""A reader of the change feed that goes on through all faults: what it has seen is the database's whole past.
+"""A reader of the change feed that continues through all faults, so that it sees all commits of the database.
 
-Compactions may then forget what it has read: the judge knows it nevertheless.
+Compactions may drop versions later; the checks still have them from here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LISTENS_S = 0.5
 
 
 class Follower:
-    """A thread that watches from the first version on. `failure`: what no fault explains."""
+    """A thread that watches from the first version on. `failure`: an error that no fault explains."""
 
     def __init__(self, endpoints: str) -> None:
         self._endpoints = endpoints
@@ -28,7 +28,7 @@ class Follower:
 
     @property
     def version(self) -> int:
-        """The version of the newest commit that it has seen."""
+        """The newest version that it has received."""
         return self.seen[-1].version if self.seen else 0
 
     def _run(self) -> None:
@@ -44,7 +44,7 @@ class Follower:
                 return
 
     def reach(self, version: int, bound_s: float) -> bool:
-        """Whether it gets so far in that time."""
+        """Whether it reaches that version in time."""
         until = time.monotonic() + bound_s
         while self.version < version and self.failure is None and time.monotonic() < until:
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""All checks of a run: those with the versions as witness, which the simulator has, and those that believe nothing."""
+"""All checks of a run: those of the simulator, which use the versions, and those that use only the values read."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.sim.world import Failure
 
 LIST_PREFIX, CELL_PREFIX = "list", "cell"
 NAMES = {"append": "append", "transfer": "transfer", "cas": "compare and set", "put": "put", "delete": "delete"}
-"""What the simulator calls the transactions that write."""
+"""The names of writing transactions in the simulator."""
 
 
 @dataclass
 class End:
-    """The database when all is over. `commits`: (version, label, changes) of all of its feed. `state`: a scan.
+    """The final state of the database. `commits`: (version, label, changes) of its whole feed. `state`: a scan.
 
-    `settled`: how the transactions ended of which nobody knew. `oldest`: what lies before it was compacted away.
-    `states`: what other servers say of the same version. `reads_ahead`: it is a server of one directory, which lets a
-    transaction that does not commit read what a kill then takes along.
+    `settled`: the outcomes of transactions whose clients did not get one. `oldest`: earlier versions were compacted
+    away. `states`: the same version as other servers return it. `reads_ahead`: a server of one directory, where a
+    transaction that does not commit may read commits that a kill then loses.
     """
 
     version: int
@@ -40,7 +40,7 @@ class End:
     reads_ahead: bool = False
 
     def model(self, history: History) -> Model:
-        """All versions of all keys, and whose they are: every transaction has a label of its own."""
+        """All versions of all keys, and their authors: every transaction has its own label."""
         versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
         for version, _, changes in self.commits:
             for key, value in changes.items():
@@ -50,7 +50,7 @@ class End:
 
 
 def judge(entries: Sequence[Entry], end: End) -> list[str]:
-    """What is wrong, nothing if all is well."""
+    """The problems found, empty if there are none."""
     settled = {TxnId.parse(txn): told for txn, told in end.settled.items() if told.status is not Status.FORGOTTEN}
     wrong: list[str] = []
     for check in _checks(entries, end, settled):
@@ -94,7 +94,7 @@ def _cells(entry: Entry) -> Iterator[str]:
 
 
 def lists_of(entries: Sequence[Entry], end: End) -> tuple[list[Entry], dict[str, list[str]]]:
-    """What the checker of list-append looks at."""
+    """The operations for the checker of list-append."""
     concerned = [
         entry
         for entry in entries
@@ -108,7 +108,7 @@ def lists_of(entries: Sequence[Entry], end: End) -> tuple[list[Entry], dict[str,
 
 
 def check_feed(end: End) -> None:
-    """The change feed, folded, is what a scan finds; and every server finds the same."""
+    """The folded change feed equals a scan, and every server returns the same state."""
     versions = [version for version, _, _ in end.commits]
     if versions != sorted(set(versions)):
         raise Failure("the feed is in order", f"{versions}")
@@ -128,14 +128,14 @@ EXPECTED = {"", "Unavailable", "OutcomeUnknown", "ConflictError", "VersionTrimme
 
 
 def check_expected(entries: Sequence[Entry]) -> None:
-    """Nobody was told anything that cannot happen."""
+    """No client got an impossible error."""
     for entry in entries:
         if entry.why.get("error", "") not in EXPECTED:
             raise Failure("an error that nobody can expect", f"{entry}")
 
 
 def check_conflicts(entries: Sequence[Entry], end: End) -> None:
-    """What a transaction is told of the one that won: it wrote that key, at that version, after the snapshot."""
+    """The reported winner of a conflict wrote that key, at that version, after the snapshot."""
     by_version = {version: (label, changes) for version, label, changes in end.commits}
     for entry in entries:
         if entry.why.get("error") == "ConflictError":
@@ -148,7 +148,7 @@ def check_conflicts(entries: Sequence[Entry], end: End) -> None:
 
 
 def check_forgotten(entries: Sequence[Entry], end: End) -> None:
-    """Nobody has forgotten how a transaction ended that was not compacted away."""
+    """The outcomes of transactions that were not compacted away are known."""
     versions = {entry.txn: entry.version for entry in entries if entry.txn and entry.version}
     told = [(txn, outcome.status.name) for txn, outcome in end.settled.items()]
     told += [(entry.result[0], entry.result[1]) for entry in entries if entry.result is not None]
@@ -163,7 +163,7 @@ def check_forgotten(entries: Sequence[Entry], end: End) -> None:
 
 
 def as_simulated(entries: Sequence[Entry], end: End) -> History:
-    """Raises Failure if somebody read what is nobody's."""
+    """Raises Failure if a read returned a value that no transaction wrote."""
     places: dict[tuple[bytes, bytes | None], int] = {
         (key, value): version for version, _, changes in end.commits for key, value in changes.items()
     }

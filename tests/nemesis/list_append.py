@@ -1,9 +1,9 @@
-"""Strict serializability of list-append transactions, from what clients saw alone.
+"""Strict serializability of list-append transactions, from the values that clients read.
 
-Elements are unique and lists only grow, so a read of a list tells the order of all appends before it. That gives
-every transaction its neighbours: who wrote what it appended to or read (ww, wr), who wrote after what it read (rw), and
-who had returned when it began (rt). A history is strictly serializable if there is no cycle. Neither versions nor what
-the database says of itself are believed; that they agree with the order is one more check.
+Elements are unique and lists only grow, so a read of a list gives the order of all appends before it. That gives every
+transaction its neighbours: the writers of what it appended to or read (ww, wr), those that wrote after what it read
+(rw), and those that had returned when it began (rt). A history is strictly serializable if there is no cycle. Versions
+and other statements of the database are not used; that they agree with the order is one more check.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_list_append(entries: Sequence[Entry], final: Mapping[str, Sequence[str
 
 
 def _appends(entry: Entry) -> dict[str, list[str]]:
-    """What it appended, by list, in order."""
+    """The elements that it appended, by list, in order."""
     found: dict[str, list[str]] = {}
     for kind, key, *rest in entry.ops:
         if kind == "append":
@@ -62,7 +62,7 @@ def _read(entry: Entry) -> Iterable[tuple[str, list[str]]]:
 
 
 def _orders(entries: Sequence[Entry], final: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The order of the elements of each list: the longest that anybody saw. All others are its beginnings."""
+    """The order of the elements of each list: the longest that was read. All others must be prefixes of it."""
     orders = {key: list(elements) for key, elements in final.items()}
     lists = [(key, elements) for entry in entries if entry.status == "ok" for key, elements in _read(entry)]
     for key, elements in lists:
@@ -112,7 +112,7 @@ def _check_whole(
     authors: Mapping[str, int],
     appended: Sequence[Mapping[str, list[str]]],
 ) -> None:
-    """A read ends with the last that some transaction appended."""
+    """A read ends with the last element of some transaction's append."""
     if elements:
         last = appended[authors[elements[-1]]][key]
         if elements[-1] != last[-1]:
@@ -144,7 +144,8 @@ def _add(edges: Edges, one: int, other: int, kind: str) -> None:
 
 
 def _add_real_time(edges: Edges, entries: Sequence[Entry], counts: Sequence[bool]) -> None:
-    """From those that had returned when one began to that one; what follows from other such edges is left out."""
+    """Edges from the transactions that had returned when one began to that one, without those that follow from
+    others."""
     moments: list[tuple[int, bool, int]] = []
     for number, entry in enumerate(entries):
         if counts[number]:
@@ -238,7 +239,7 @@ def _told(edges: Mapping[int, Mapping[int, str]], cycle: Sequence[int], entries:
 
 
 def _check_versions(edges: Edges, entries: Sequence[Entry]) -> None:
-    """The versions that were told are in that order as well: a commit stands at its version, a read after it."""
+    """The returned versions have the same order: a commit is at its version, a read after it."""
     places = [0 if not entry.version else 2 * entry.version + (not entry.writes) for entry in entries]
     for one, after in edges.items():
         for other, kind in after.items():

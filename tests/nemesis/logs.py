@@ -55,8 +55,8 @@ def everything(log: RemoteLog, wait_s: float) -> dict[int, str]:
 
 
 def check_log(entries: Sequence[Entry], found: Mapping[int, str]) -> None:
-    """What was acknowledged is where it was said to be; nothing is there twice, that failed, or that nobody appended;
-    real time."""
+    """Acknowledged records are at their GSN; no record is in the log twice, although its append failed, or without an
+    append; GSNs follow real time."""
     if sorted(found) != list(range(1, len(found) + 1)):
         raise Failure("GSNs are dense", f"{len(found)} of them, up to {max(found)}")
     places: dict[str, int] = {}

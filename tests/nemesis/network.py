@@ -1,8 +1,8 @@
-"""Hosts of a network that can be cut: one network namespace for each, all on one bridge, nft rules between them.
+"""Hosts on a network that can be partitioned: one network namespace for each, all on one bridge, with nft rules.
 
-Their addresses are of 127.0.0.0/8, routed between namespaces, so servers may listen there without certificates. Packets
-are dropped where the bridge forwards them. A slow link is a token bucket at both of its ends: what does not get through
-waits, up to a bound. All of it lives in a network namespace of the process that makes it (`inside`), and ends with it.
+Their addresses are in 127.0.0.0/8, routed between namespaces, so servers may listen there without certificates. The
+bridge drops packets where it forwards them. A slow link is a token bucket at both of its ends with a bounded queue. All
+of it is in a network namespace of the process that creates it (`inside`), and ends with it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ INSIDE = "LOGDB_NEMESIS_INSIDE"
 
 
 def lacks() -> list[str]:
-    """What this machine lacks for faults of networks and disks."""
+    """The missing requirements of this machine for faults of networks and disks."""
     missing = [tool for tool in NEEDED if shutil.which(tool) is None]
     return [*missing, *([] if os.geteuid() == 0 else ["root"])]
 
 
 def inside(arguments: Sequence[str]) -> int | None:
-    """Run this program again in namespaces of its own; what it starts and mounts there ends with it.
+    """Run this program again in namespaces of its own; its processes and mounts end with it.
 
-    None: this is that run. Else its exit code.
+    Returns None in that run, otherwise its exit code.
     """
     if os.environ.get(INSIDE):
         _prepare()
@@ -39,7 +39,7 @@ def inside(arguments: Sequence[str]) -> int | None:
     command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable]
     with subprocess.Popen([*command, *arguments], env=os.environ | {INSIDE: "1"}) as child:
         signal.signal(signal.SIGTERM, lambda *_: child.kill())
-        with contextlib.suppress(KeyboardInterrupt):  # the child has heard it as well
+        with contextlib.suppress(KeyboardInterrupt):  # the child has received the signal, too
             child.wait()
     return child.returncode
 
@@ -68,7 +68,7 @@ def _route_loopback(device: str, *prefix: str) -> None:
 
 
 class Rule(NamedTuple):
-    """So many of the packets from one host to another get lost."""
+    """A share of the packets from one host to another is lost."""
 
     source: str
     target: str
@@ -76,7 +76,7 @@ class Rule(NamedTuple):
 
 
 class Network:
-    """Hosts by name. What is done to them is done at once."""
+    """Hosts by name. Changes take effect at once."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -86,7 +86,7 @@ class Network:
         _run("nft", f"add chain bridge nemesis forward {chain}")
 
     def address(self, host: str) -> str:
-        """Its address; a host is made when it is first asked for."""
+        """The address of a host, which is created on first use."""
         if host not in self._numbers:
             self._add(host, len(self._numbers) + 1)
         number = self._numbers[host]
@@ -104,16 +104,16 @@ class Network:
         _run("ip", "-n", host, "link", "set", "eth0", "up")
 
     def command(self, host: str) -> list[str]:
-        """What goes before a command that is to run there. (`ip netns exec` would give it mounts of its own, too.)"""
+        """The prefix of a command that is to run there. (`ip netns exec` would also give it mounts of its own.)"""
         return ["nsenter", f"--net=/run/netns/{host}"]
 
     def lose(self, cause: object, rules: Iterable[Rule]) -> None:
-        """Packets get lost, until `mend` is called with the same cause."""
+        """Lose packets by these rules, until `mend` is called with the same cause."""
         self._rules[cause] = list(rules)
         self._apply()
 
     def mend(self, cause: object) -> None:
-        """What got lost for this cause gets through again."""
+        """Remove the rules of this cause."""
         self._rules.pop(cause, None)
         self._apply()
 
@@ -126,7 +126,7 @@ class Network:
         _run("nft", "-f", "-", given="\n".join(lines) + "\n")
 
     def slow(self, host: str, kbit: int, delay_ms: int) -> None:
-        """What goes to a host and comes from it waits for its turn, at most that long."""
+        """Queue the packets of a host in both directions, for a bounded time."""
         bucket = ("root", "tbf", "rate", f"{kbit}kbit", "burst", "3000", "latency", f"{delay_ms}ms")
         for command in self._ends(host):
             _run(*command, *bucket)

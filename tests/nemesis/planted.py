@@ -1,9 +1,9 @@
-"""Bugs planted on purpose in real servers and clients, to see the nemesis find them.
+"""Bugs planted on purpose in real servers and clients, to check that the nemesis finds them.
 
     python -m tests.nemesis.planted NAME MODULE ARGUMENTS...
 
 runs a module with the bug in it; `python -m tests.nemesis --planted NAME` does so with all servers and clients. The
-simulator's bugs of the database are here too; the others are of what it does not simulate.
+simulator's bugs of the database are here too; the others are in parts that it does not simulate.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ OWN: planting.Plants = {}
 
 @planting.planted(Disk, "sync", OWN)
 def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
-    """What is written is taken for durable."""
+    """Written data is treated as durable."""
 
 
 @planting.planted(SpeculatedWrites, "conditions", OWN)
 def commit_what_is_only_believed(right: Any, speculated: SpeculatedWrites, keys: Any) -> list[Condition]:
-    """What a transaction has believed is not tested."""
+    """A transaction's speculated reads are not tested."""
     return []
 
 
 @planting.planted(EmbeddedBackend, "__init__", OWN)
 def take_another_servers_snapshot_for_ones_own(right: Any, host: EmbeddedBackend, *given: Any, **options: Any) -> None:
-    """A server that was started again is taken for the one before."""
+    """A restarted server is treated as the one before."""
     right(host, *given, **options)
     host.incarnation = 1
 

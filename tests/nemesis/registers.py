@@ -40,18 +40,19 @@ class Operation(NamedTuple):
 
 
 State = tuple[str | None, frozenset[int], frozenset[int]]
-"""The key's value, and which operations have taken effect of those that must, and of those that may."""
+"""A possible state: the key's value, and which operations have taken effect, of those that must and of those that
+may."""
 
 
 def check_registers(entries: Iterable[Entry], keys: Sequence[str]) -> None:
-    """Every key of these by itself, which is enough: linearizability is local."""
+    """Check each of these keys alone, which suffices: linearizability is local."""
     everything = list(entries)
     for key in keys:
         check_register(key, operations_of(everything, key))
 
 
 def operations_of(entries: Sequence[Entry], key: str) -> list[Operation]:
-    """What happened to one key. Snapshots of the past are no operations."""
+    """The operations on one key. Reads of old snapshots are left out."""
     operations: list[Operation] = []
     doubtful: list[Operation] = []
     for entry in entries:
@@ -72,7 +73,7 @@ def operations_of(entries: Sequence[Entry], key: str) -> list[Operation]:
 
 
 def _bounded(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> list[Operation]:
-    """Of those of which nobody knows: the ones that somebody saw had taken effect by then."""
+    """Among operations of unknown outcome, those whose value was read: they had taken effect by then."""
     firsts: dict[str | None, int] = {}
 
     def saw(value: str | None, returned: int) -> None:
@@ -116,7 +117,8 @@ def check_register(key: str, operations: Sequence[Operation]) -> None:
 
 
 def _deleting(may: set[int], operations: Sequence[Operation]) -> set[int]:
-    """Those of which nobody knows that may have deleted the key, or written what one of these has deleted then."""
+    """Operations of unknown outcome that may have deleted the key, or written a value that one of these has deleted
+    then."""
     found: set[int] = set()
     wanted: set[str | None] = {None}
     while more := {number for number in may - found if operations[number].value in wanted}:
@@ -126,7 +128,7 @@ def _deleting(may: set[int], operations: Sequence[Operation]) -> set[int]:
 
 
 def _reachable(states: set[State], under_way: set[int], operations: Sequence[Operation]) -> set[State]:
-    """All states that operations under way can make of these, but those that are no better than another."""
+    """All states that operations under way can reach from these, without those that others dominate."""
     least: dict[tuple[str | None, frozenset[int]], list[frozenset[int]]] = {}
     left: deque[State] = deque()
 

@@ -1,4 +1,4 @@
-"""A round: a cluster and clients start, faults happen one over the other, all is mended, and the history is judged."""
+"""A round: a cluster and clients start, faults overlap, all faults are undone, and the history is checked."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.sim.engines import Policy, simulation_of
 from tests.sim.world import Failure
 
 ALIVE = b"alive"
-"""The key that is written when all has been mended."""
+"""The key that is written when all faults are undone."""
 STARTS_S = 120.0
 LIVES_S = 60.0
-"""A transaction must have committed so long after everything was mended; a busy machine is slow."""
+"""Time for a transaction to commit after all faults are undone, on a busy machine."""
 STRAY = (LogDBError, LogFailed, TimeoutError, OSError, ValueError)
-"""What an operator may be told while the cluster is in pieces."""
+"""The errors that an operator may get during faults."""
 
 
 FAILURES = 1
@@ -65,7 +65,7 @@ class Setting:
 
     @property
     def shape(self) -> Shape | None:
-        """Of the cluster, as far as its engine has shards, storage servers and aggregators."""
+        """The shape of the cluster, as far as its engine has shards, storage servers and aggregators."""
         if not self.ordering:
             return None
         engine, policy = engine_of(self.engine), self.policy or next(iter(simulation_of(self.engine).POLICIES))
@@ -84,14 +84,14 @@ class Setting:
 
     @property
     def failing(self) -> Policy:
-        """What is done about failed servers."""
+        """The policy for failed servers."""
         policies = simulation_of(self.engine).POLICIES
         return policies[self.policy or next(iter(policies))]
 
 
 @dataclass
 class Tally:
-    """What happened, over all rounds. `faults`: by kind and role; `told`: by operation and how it ended."""
+    """Counts over all rounds. `faults`: by kind and role; `told`: results of operations, by operation and result."""
 
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -119,7 +119,7 @@ class Round:
         self._clients = 0
 
     def run(self, faults: int) -> None:
-        """All of it. What is wrong goes to the tally, what nobody expected is raised."""
+        """Run the round. Violations go to the tally; unexpected errors are raised."""
         try:
             self._start()
             self._suffer(faults)
@@ -181,7 +181,7 @@ class Round:
         return f"not ready: {down}; {self._view()}"
 
     def _make_shards(self) -> bool:
-        """Shards of the spares there are, until there are enough that take appends."""
+        """Add shards of the spares until enough shards are live."""
         view = self._view()
         if view is None:
             return False
@@ -251,12 +251,12 @@ class Round:
                     self._report(str(wrong))
 
     def _look_after(self) -> None:
-        """Raises Wrong if somebody has ended who had no fault."""
+        """Raises Wrong if a server or client without a fault has ended."""
         if self._fallen():
             raise Wrong("ended by itself")
 
     def _fallen(self) -> list[str]:
-        """Who has ended by itself, and what it has said last."""
+        """The processes that have ended by themselves, with the end of their logs."""
         return [
             f"{process.name} ended by itself with {process.exit_code}: {process.log[-2000:]}"
             for process in list(self.servers.everybody())
@@ -268,7 +268,7 @@ class Round:
         self.say(f"PROBLEM {problem}")
 
     def _begin(self) -> int:
-        """Begin one fault, or have the cluster changed. Returns 1 if it did."""
+        """Begin one fault, or change the cluster. Returns 1 if it did."""
         if self.setting.failing.finalizes and (view := self._view()) is not None:
             self._hire_servers(view)
         kinds = {**PROCESS_FAULTS, **(GROUND_FAULTS if self.ground.network is not None else {})}
@@ -313,7 +313,7 @@ class Round:
         self.say(f"{kind} {victim.name}")
 
     def _kill_client(self) -> bool:
-        """A client is killed, with what it has under way, and another one takes its place."""
+        """Kill a client, with its operations under way; another one takes its place."""
         running = [client for client in self.servers.clients.values() if client.running]
         if not running:
             return False
@@ -380,7 +380,7 @@ class Round:
     # ---- changes
 
     def _change_something(self) -> bool:
-        """Shards come and go, servers are replaced, the past is forgotten: in a thread, as it may take long."""
+        """Add or finalize a shard, replace a server, or compact: in a thread, since it may take long."""
         if not self._has_changed():
             return False
         choices: list[tuple[str, Callable[[], Any]]] = []
@@ -433,7 +433,7 @@ class Round:
     # ---- the end
 
     def _mend(self) -> None:
-        """Everybody is up, and transactions commit again, at every server that answers for the database."""
+        """Wait until all servers are up and transactions commit at every server that clients connect to."""
         started = time.monotonic()
         self._wait(self._is_whole, STARTS_S, "all servers are ready again")
         self._wait(self._has_changed, STARTS_S, "a change that was under way is carried out")
@@ -453,7 +453,7 @@ class Round:
         return ready and self._all_members() and (self._log is None or self._has_shard())
 
     def _has_shard(self) -> bool:
-        """Where failures finalize shards there may be none left that takes appends."""
+        """Whether a shard is live; where failures finalize shards, add one."""
         view = self._view()
         return view is not None and (any(map(_is_live, view.shards)) or self._make_shards())
 
@@ -468,7 +468,7 @@ class Round:
                 self._report(f"{client.name} ended with {code}: {client.log[-3000:]}")
 
     def _end(self, entries: list[Entry]) -> End:
-        """The database says its last word."""
+        """Read the final state of the database."""
         doubtful = [entry.txn for entry in entries if entry.status == "info" and entry.txn]
         assert self._follower is not None
         with logdb.connect(self.servers.endpoints, timeout=LIVES_S) as db:
@@ -487,7 +487,7 @@ class Round:
         return end
 
     def _state_of(self, who: Process, version: int) -> dict[bytes, bytes]:
-        """What one of several equal servers says, while the others are silent."""
+        """The state as one of several equal servers returns it, while the others are paused."""
         others = [process for process in self.servers.having("mapping") if process is not who]
         for process in others:
             process.pause()
@@ -529,6 +529,6 @@ def _is_live(config: ConfiguredShard) -> bool:
 
 
 def _shown(items: Mapping[bytes, Any]) -> dict[bytes, Any]:
-    """As histories have it, without what this nemesis wrote itself."""
+    """The same as in histories, without the keys that the nemesis itself wrote."""
     shown = {key: text_of(key.decode(), value) for key, value in items.items() if key != ALIVE}
     return {key: None if text is None else text.encode() for key, text in shown.items()}

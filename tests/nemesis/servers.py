@@ -1,4 +1,4 @@
-"""The servers of a run as processes, on one of two grounds: this machine's loopback, or hosts of their own."""
+"""The servers of a run as processes: on this machine's loopback, or on hosts of their own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Loopback:
-    """Every server has a port, and a directory of this machine's disk."""
+    """Every server has a port, and a directory on this machine's disk."""
 
     network: Network | None = None
 
@@ -44,21 +44,21 @@ class Loopback:
         self._addresses: dict[tuple[str, int], str] = {}
 
     def address(self, name: str, port: int = 7400) -> str:
-        """The same for the same."""
+        """The address of a server and port, which stays the same."""
         if (name, port) not in self._addresses:
             self._addresses[name, port] = next(self._free)
         return self._addresses[name, port]
 
     def command(self, _name: str) -> list[str]:
-        """What goes before a command of that server."""
+        """The prefix of a command of that server."""
         return []
 
     def disk(self, name: str) -> FailingDisk | None:
-        """Make its disk, at `path` / its name."""
+        """Create its disk, at `path` / its name."""
         (self.path / name).mkdir()
 
     def close(self) -> None:
-        """All its servers have ended."""
+        """Release the disks, after all servers have ended."""
 
 
 class Hosts(Loopback):
@@ -70,31 +70,31 @@ class Hosts(Loopback):
         self._disks: list[FailingDisk] = []
 
     def address(self, name: str, port: int = 7400) -> str:
-        """The same for the same."""
+        """The address of a server and port, which stays the same."""
         assert self.network is not None
         return f"{self.network.address(name)}:{port}"
 
     def command(self, name: str) -> list[str]:
-        """What goes before a command of that server."""
+        """The prefix of a command of that server."""
         assert self.network is not None
         self.network.address(name)
         return self.network.command(name)
 
     def disk(self, name: str) -> FailingDisk | None:
-        """Make its disk, at `path` / its name."""
+        """Create its disk, at `path` / its name."""
         disk = FailingDisk(self.path / f"{name}.img", self.path / name, DISK_MIB)
         self._disks.append(disk)
         return disk
 
     def close(self) -> None:
-        """All its servers have ended."""
+        """Release the disks, after all servers have ended."""
         for disk in self._disks:
             disk.unmount()
             disk.image.unlink()
 
 
 class Process:
-    """A server or a client. What it says goes to files beside its data; `lives`: how often it was started."""
+    """A server or a client. Its output goes to files beside its data; `lives`: the number of starts."""
 
     def __init__(self, name: str, role: str, command: Sequence[str], path: Path) -> None:
         self.name, self.role, self.command, self.path = name, role, list(command), path
@@ -104,7 +104,7 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and do not wait for anything."""
+        """Start it without waiting."""
         assert self._process is None
         self.lives += 1
         self._said_before = {kind: self._size(kind) for kind in ("out", "log")}
@@ -124,22 +124,22 @@ class Process:
 
     @property
     def ready(self) -> bool:
-        """Whether it has said so in this life."""
+        """Whether it has reported that it is ready since its last start."""
         return self.running and b"ready: " in self._said("out")
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """Of a process that has ended by itself."""
+        """The exit code of a process that has ended by itself."""
         return None if self._process is None else self._process.poll()
 
     @property
     def log(self) -> str:
-        """What it has said on stderr in this life."""
+        """The text that it has written to stderr since its last start."""
         return self._said("log").decode(errors="replace")
 
     def pause(self) -> None:
@@ -148,7 +148,7 @@ class Process:
         self.paused = True
 
     def freeze(self) -> None:
-        """As when the machine's power goes: no thread goes on, whatever the kernel still does for it."""
+        """Stop all of its threads, as a power failure does, even if the kernel still works for it."""
         self.pause()
         assert self._process is not None
         threads = Path(f"/proc/{self._process.pid}/task")
@@ -161,7 +161,7 @@ class Process:
         self.paused = False
 
     def kill(self) -> None:
-        """SIGKILL; it has ended when this returns."""
+        """SIGKILL; the process has ended when this returns."""
         if self._process is not None:
             self._process.kill()
             self.forget()
@@ -178,7 +178,7 @@ class Process:
             self.kill()
 
     def forget(self) -> None:
-        """It has ended, and may be started again."""
+        """Reset it after its end, so that it may be started again."""
         assert self._process is not None
         self._process.wait()
         self._process, self.paused = None, False
@@ -299,7 +299,7 @@ class Servers:
         return [process for process in self.processes.values() if trait in self.traits[process.role]]
 
     def metric(self, name: str, metric: str) -> float | None:
-        """What Prometheus would be told; None if it answers nothing."""
+        """The value of a metric; None if the server does not answer."""
         with contextlib.suppress(OSError):
             with urllib.request.urlopen(f"http://{self.ground.address(name, 9400)}/metrics", timeout=1) as answer:
                 for line in answer.read().decode().splitlines():
@@ -313,7 +313,7 @@ class Servers:
         return leading[0] if leading else None
 
     def delay_flushes(self, name: str, seconds: float) -> None:
-        """Have each flush of a server wait so long, from now on and in its next lives."""
+        """Delay each flush of a server, from now on and after restarts."""
         slow_disk.set_delay(self._delay(name), seconds)
 
     def _delay(self, name: str) -> Path:
@@ -329,7 +329,7 @@ class Servers:
         yield from self.clients.values()
 
     def close(self) -> None:
-        """Kill everybody, and leave nothing mounted."""
+        """Kill all processes, and unmount all disks."""
         for process in self.everybody():
             process.kill()
         self.ground.close()

@@ -1,12 +1,12 @@
-"""What clients do: three workloads over the public API, and questions about how transactions ended.
+"""The clients: three workloads over the public API, and questions for the outcomes of transactions.
 
 - list-append: transactions that read a few lists and append to some of them; every element is unique.
-- bank: transfers between accounts whose sum never changes, and reads of all accounts. An account that has just what one
-  has that was never opened may be deleted; and some transfers look at all accounts, or all cells, as a range.
-- compare-and-set: single keys, written or deleted where they hold what was read (test-and-multi-put), written and
-  deleted blindly, and read.
+- bank: transfers between accounts whose sum never changes, and reads of all accounts. An account with the balance of
+  one that was never opened may be deleted; and some transfers read all accounts, or all cells, as a range.
+- compare-and-set: single keys, written or deleted if they hold the value that was read (test-and-multi-put), written
+  and deleted blindly, and read.
 
-Reads are linearizable, of a version that was seen before, or go on in another client with what this one has seen.
+Reads are linearizable, of a version that was seen before, or continue this client's session in another client.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from logdb.errors import ConflictError, LogDBError, OutcomeUnknown, Unavailable,
 from tests.nemesis.history import Ops, Recorder, elements_of
 
 ACCOUNTS = [f"account {number}" for number in range(5)]
-"""The simulator's names: its checks of the bank know them, and that each begins with 100."""
+"""The names of the simulator, whose bank checks know them and the initial balance of 100."""
 CELLS = [f"cell {number}" for number in range(3)]
 SPANS = (("account ", "account:"), ("cell ", "cell:"))
 LISTS = 4
 LIST_LENGTH = 20
-"""When a client has appended so much to each list, it goes on with others."""
+"""A client moves on to other lists after this many appends to each."""
 
 WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 5, "delete": 3, "read": 8, "get": 5, "scan": 3, "past": 3,
            "outcome": 4, "session": 4}  # fmt: skip
@@ -40,17 +40,17 @@ def balance_of(value: str | None) -> int:
 
 ATTEMPTS = 3
 THOUGHTFUL, LONGEST_THOUGHT_S = 0.2, 3.0
-"""So many transactions take that long between their reads and their commit: servers come and go meanwhile."""
+"""The share of slow transactions, and their longest pause between reads and commit, while servers stop and start."""
 LARGE_BYTES = 6_000
 
 
 def packed(name: str) -> bytes:
-    """The value of a cell: a name, and for every seventh so much after it that it is no part of its commit record."""
+    """The value of a cell: a name, for every seventh one padded so that it is stored apart from its commit record."""
     return name.encode().ljust(LARGE_BYTES, b"_") if int(name.rpartition(".")[2]) % 7 == 0 else name.encode()
 
 
 def unpacked(value: bytes) -> str:
-    """The inverse. Raises ValueError if it is not what anybody packed."""
+    """The inverse. Raises ValueError for any other value."""
     name = value.rstrip(b"_").decode()
     if packed(name) != value:
         raise ValueError(f"the value of {name} has {len(value)} bytes, and is not what was written")
@@ -58,14 +58,15 @@ def unpacked(value: bytes) -> str:
 
 
 def text_of(key: str, value: bytes | None) -> str | None:
-    """What the history has of a value."""
+    """A value as the history has it."""
     if value is None:
         return None
     return unpacked(value) if key.startswith("cell") else value.decode()
 
 
 class Client:
-    """One client process: some workers over one database. `go_on`: connects once more, with what a session has seen."""
+    """One client process: some workers over one database. `go_on`: opens another connection that continues a
+    session."""
 
     def __init__(
         self,
@@ -94,12 +95,12 @@ class Client:
             await asyncio.sleep(self.draw.expovariate(1 / self.think_s))
 
     def name(self) -> str:
-        """What nobody else ever writes."""
+        """A unique value."""
         self._names += 1
         return f"{self.recorder.client}.{self._names}"
 
     def list_name(self) -> str:
-        """One of the lists of now. All clients append about as much, so they move on about together."""
+        """One of the current lists. All clients append at about the same rate, so they move on together."""
         epoch = self.appended // (LIST_LENGTH * LISTS)
         return f"list {epoch}.{self.draw.randrange(LISTS)}"
 
@@ -116,7 +117,7 @@ class Doing:
         self._txn_id = ""
 
     async def run(self) -> None:
-        """Plan it, say so, do it, say how it ended."""
+        """Plan it, record the plan, run it, record the result."""
         plan, body = getattr(self, f"_{self.f}")()
         self.ops = plan
         self.label = self.client.name()
@@ -127,7 +128,7 @@ class Doing:
         if status != "ok" and "failed" not in why:
             self.told.pop("version", None)
         if status == "fail" and self.told.get("snapshot") == 0:
-            self.ops = [op for op in self.ops if op[0] != "r"]  # it was believed, and never verified
+            self.ops = [op for op in self.ops if op[0] != "r"]  # speculative, and never verified
         self._write(status, ops=self.ops, why=why, txn=self._txn_id, **self.told)
         if self._txn_id:
             self.client.ended.append(self._txn_id)
@@ -207,11 +208,12 @@ class Doing:
         return [["r", one, None], ["r", other, None]], lambda: self._transact(body)
 
     def _write_plan(self) -> None:
-        """What it writes depends on what it has read: should its client die now, the history has it nevertheless."""
+        """Record the writes before the commit, which depend on the reads: the history has them even if the client dies
+        now."""
         self._write("plan", ops=self.ops)
 
     async def _transact(self, body: Callable[[logdb.aio.Transaction], Awaitable[None]]) -> None:
-        """Once, or as `run` does it: again after a conflict, and perhaps with what this client believes."""
+        """Run it once, or as `run` does: again after a conflict, and perhaps speculatively."""
 
         async def told(txn: logdb.aio.Transaction) -> logdb.aio.Transaction:
             await body(txn)
@@ -227,12 +229,12 @@ class Doing:
             async with self.db.transaction(label=self.label) as txn:
                 await told(txn)
         self.told["version"] = txn.version if txn.writes else txn.snapshot
-        self.told["snapshot"] = txn.snapshot or txn.version - 1  # what was believed held when it committed
+        self.told["snapshot"] = txn.snapshot or txn.version - 1  # the speculated value held at the commit
 
     # ---- single keys
 
     def _cas(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """A test-and-multi-put against what the key holds: two operations, of which the first only reads."""
+        """A test-and-multi-put against the value that the key holds: two operations, of which the first only reads."""
         key, name = self.draw.choice(CELLS), None if self.draw.random() < 0.25 else self.client.name()
 
         async def body() -> None:
@@ -258,7 +260,7 @@ class Doing:
         return [["w", key, name]], body
 
     def _delete(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """Whether it is there or not."""
+        """Test whether the key exists."""
         key = self.draw.choice(CELLS)
 
         async def body() -> None:
@@ -281,7 +283,7 @@ class Doing:
         return self.draw.choice((ACCOUNTS, ACCOUNTS, CELLS, [self.client.list_name() for _ in range(2)]))
 
     def _read(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """All accounts, mostly: as a multi-get, as ranges, or as a read-only transaction."""
+        """Read all accounts, or most: as a multi-get, as ranges, or as a read-only transaction."""
         keys = sorted(set(self._some_keys()))
         how = self.draw.random()
         in_transaction, as_ranges = how < 0.3, how > 0.7
@@ -306,7 +308,7 @@ class Doing:
         self.ops = [["r", key, text_of(key, found.get(key.encode()))] for key in keys]
 
     def _past(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """As of a version that this client has seen."""
+        """Read a version that this client has seen."""
         keys = sorted(set(self._some_keys()))
         version = self.draw.randint(self.client.session // 2, self.client.session)
 
@@ -320,7 +322,7 @@ class Doing:
         return [["r", key, None] for key in keys], body
 
     def _session(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """Another client is told what this one has seen, and reads whatever that allows, perhaps at another server."""
+        """Another client continues this session and reads, perhaps at another server."""
         keys, seen = sorted(set(self._some_keys())), self.client.session
 
         async def body() -> None:
@@ -332,7 +334,7 @@ class Doing:
         return [["r", key, None] for key in keys], body
 
     def _scan(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """A range, perhaps backwards, in a read-only transaction, which names its version."""
+        """Read a range, perhaps backwards, in a read-only transaction, which returns its version."""
         (start, end), reverse = self.draw.choice(SPANS), self.draw.random() < 0.5
 
         async def body() -> None:
@@ -346,7 +348,7 @@ class Doing:
         return [], body
 
     def _outcome(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """How one of this client's transactions ended."""
+        """Ask for the outcome of one of this client's transactions."""
         ended = self.client.ended
         txn = self.draw.choice(ended[-20:]) if ended else ""
 

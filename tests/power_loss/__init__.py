@@ -1,1 +1,1 @@
-"""What a power failure leaves of an embedded database, at every point of a recorded workload."""
+"""Power failures at every point of a recorded workload of an embedded database."""

@@ -1,4 +1,5 @@
-"""`python -m tests.power_loss`: fail the power after every write and sync of a workload, and look at what is left."""
+"""`python -m tests.power_loss`: fail the power after every write and sync of a workload, and check the remaining
+files."""
 
 from __future__ import annotations
 

@@ -41,4 +41,4 @@ def prune_before_the_compaction_is_in_the_log(
 
 @planted(MapFiles, "sync", PLANTED)
 def name_a_run_before_it_is_synced(right: Callable[..., None], files: MapFiles, number: int) -> None:
-    """The manifest is durable, what it names is not."""
+    """The manifest is durable before the files that it names."""

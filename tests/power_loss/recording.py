@@ -1,8 +1,8 @@
-"""Recording what an embedded database writes and syncs, and what a power failure leaves of it.
+"""Records the writes and syncs of an embedded database, and builds the directories that a power failure leaves.
 
-The log and the map go through one `MapDisk`, which knows each write, sync and name, and what LMDB writes to a run. What
-was not synced may be there, lost or torn, and names that were not synced with their directory may be missing or old.
-Nobody syncs the folder of the map itself, nor its note: the map may be missing, its note missing, empty or older.
+The log and the map use one `MapDisk`, which records each write, sync and name, and what LMDB writes to a run. Unsynced
+data may be present, lost or torn, and names that were not synced with their directory may be missing or old. The
+directory of the map itself and its note are never synced: the map may be missing, its note missing, empty or older.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tests.harness.map_disk import MapDisk
 
 MAP = "map"
 MISSING = 0.1
-"""In so many images the folder of the map was lost."""
+"""The share of images in which the directory of the map is lost."""
 
 
 class Image(NamedTuple):
-    """The files of the log, and those of the map if it is there."""
+    """The files of the log, and those of the map if it is present."""
 
     log: dict[str, bytes]
     map: dict[str, bytes] | None
 
 
 class RecordingDisk(MapDisk):
-    """The disk of a database: names of files of the map begin with that of its folder."""
+    """The disk of a database: names of files of the map begin with that of its directory."""
 
     def __init__(self, map_path: Path) -> None:
         super().__init__(map_path)
@@ -45,7 +45,7 @@ class RecordingDisk(MapDisk):
             self.notes.append(content)
 
     def images(self, position: int, rng: random.Random, samples: int) -> Iterator[Image]:
-        """What a failure after so many operations may leave."""
+        """The files that a failure after this number of operations may leave."""
         of_log, of_map = [], []
         for one in self.operations[:position]:
             is_of_map = one.name.startswith(MAP)
@@ -56,7 +56,7 @@ class RecordingDisk(MapDisk):
             yield Image(log, None if rng.random() < MISSING else files)
 
     def place(self, left: Image, rng: random.Random, path: Path) -> None:
-        """Make these files a database in `path`, which has an identity."""
+        """Create a database with an identity from these files in `path`."""
         materialize(left.log, path / "log")
         if left.map is None:
             return
@@ -69,5 +69,5 @@ class RecordingDisk(MapDisk):
 
 
 def is_of_map(operation: Operation) -> bool:
-    """Whether it is one on a file of the map."""
+    """Whether an operation is on a file of the map."""
     return operation.name.startswith(MAP)

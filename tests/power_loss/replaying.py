@@ -1,4 +1,4 @@
-"""A workload on an embedded database, a power failure at each of its points, and what must be there afterwards."""
+"""A workload on an embedded database, a power failure at each of its points, and the checks afterwards."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ State = dict[bytes, bytes]
 
 
 class Mark(NamedTuple):
-    """When the disk had done `position` operations, all versions up to `acknowledged` were, `floor` was the oldest
-    version that a compaction may have left, and these pins stood."""
+    """After `position` operations of the disk, all versions up to `acknowledged` were acknowledged, `floor` was the
+    oldest version that a compaction may have left, and these pins existed."""
 
     position: int
     acknowledged: int
@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
 
 
 class Lost(Exception):
-    """What is not as it must be after a power failure."""
+    """A check after a power failure has failed."""
 
 
 def opened(path: Path, disk: FaultyDisk, *, read_only: bool = False) -> logdb.Database:
@@ -94,7 +94,7 @@ def record(path: Path, seed: int, lives: int = 2, steps: int = 14) -> Recorded:
                 assert plan.parts or not plan.version
 
         def checkpoint(db: logdb.Database = db) -> None:
-            write()  # on its way meanwhile
+            write()  # in progress
             db.checkpoint()
 
         def keep(db: logdb.Database = db, mark: Callable[[int], None] = mark) -> None:
@@ -117,12 +117,12 @@ def record(path: Path, seed: int, lives: int = 2, steps: int = 14) -> Recorded:
 
 
 def positions(recorded: Recorded) -> range:
-    """After how many operations the power may fail."""
+    """The numbers of operations after which the power may fail."""
     return range(recorded.disk.position() + 1)
 
 
 def check(recorded: Recorded, position: int, seed: int, samples: int, scratch: Path) -> int:
-    """Fail after so many operations, and open what is left. Returns how many images were tried. Raises Lost."""
+    """Fail after this number of operations, and open the remaining files. Returns the number of images. Raises Lost."""
     rng = random.Random(f"{seed} {position}")
     count = 0
     for left in recorded.disk.images(position, rng, samples):

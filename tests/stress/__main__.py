@@ -1,4 +1,4 @@
-"""`python -m tests.stress`: kill a busy database again and again, and check what it had promised."""
+"""`python -m tests.stress`: kill a busy database again and again, and check its promises."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The process that is killed: threads and coroutines that commit, checkpoint and compact; every promise on a pipe.
+"""The process that is killed: threads and coroutines that commit, checkpoint and compact; it writes each
+acknowledgement to a pipe.
 
 Worker w's n-th transaction moves its counter `c/w` from n - 1 to n and writes the pair `p/w/<n % 4>` and `q/...` = n,
-one inline and one large; it also moves one unit between two of ten accounts. It says "w n" once that is acknowledged.
+one inline and one large; it also moves one unit between two of ten accounts. It writes "w n" once that is acknowledged.
 """
 
 from __future__ import annotations

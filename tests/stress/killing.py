@@ -1,4 +1,4 @@
-"""Starting the busy process, killing it, and checking what it had promised."""
+"""Starts the busy process, kills it, and checks its acknowledgements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKERS = range(THREADS + COROUTINES)
 
 @dataclass
 class Tally:
-    """What happened, over all kills."""
+    """Counts over all kills."""
 
     kills: int = 0
     acknowledged: int = 0
@@ -95,7 +95,7 @@ def check(path: Path, promised: dict[int, int], counters: dict[int, int], tally:
 
 
 def problems_of(db: logdb.Database, promised: dict[int, int], before: dict[int, int]) -> list[str]:
-    """What is lost, half there, or there twice."""
+    """The records that are lost, incomplete or duplicated."""
     problems = []
     state = dict(db.scan())
     for worker in WORKERS:
