@@ -1,7 +1,7 @@
-"""A directory of directories on a disk that fails and forgets: `faulty_disk`, one floor higher.
+"""A directory of directories on a disk that fails and loses writes, built on `faulty_disk`.
 
-What a power failure leaves of each folder is what `Crash` says; which folders are there, and by which name, depends on
-whether the directory above was synced. Making, renaming or removing a folder is done or not done, never half.
+After a power failure, the contents of each folder are those of `Crash`. Whether a folder exists, and under which name,
+depends on the syncs of its parent directory. The creation, renaming or removal of a folder is atomic.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Folder:
 
 
 class CrashedTree:
-    """What may be left when the power fails after the last of `operations`."""
+    """The possible states after a power failure following the last of `operations`."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._live: dict[str, _Folder] = {}

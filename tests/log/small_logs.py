@@ -56,15 +56,15 @@ def records(log: LocalLog) -> list[LogRecord]:
     return list(log.scan(log.oldest(), log.durable + 1))
 
 
-def assert_prefix(log: LocalLog, at_least: int, at_most: int) -> None:
-    """The log holds what was appended, to somewhere between these two, and nothing else."""
+def assert_prefix(log: LocalLog, minimum: int, maximum: int) -> None:
+    """The log has exactly the appended records, up to one between these two."""
     found = records(log)
     assert [record.gsn for record in found] == list(range(log.oldest(), log.durable + 1))
     assert [record.payload for record in found] == [payload_of(record.gsn) for record in found]
     assert all(record.tag == TAG for record in found)
     times = [record.time for record in found]
     assert all(a <= b for a, b in pairwise(times))
-    assert at_least <= log.durable <= at_most
+    assert minimum <= log.durable <= maximum
     log.store.check_invariants()
     assert damage_of(log) == []
 

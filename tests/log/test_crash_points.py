@@ -25,14 +25,14 @@ class Mark(NamedTuple):
 
 
 class Worked(NamedTuple):
-    """A recorded workload. `ordered`: the last record that was ever given to the log."""
+    """A recorded workload. `ordered`: the last record that was ordered."""
 
     disk: FaultyDisk
     marks: list[Mark]
     ordered: int
 
     def at(self, position: int) -> Mark:
-        """What had been acknowledged and given to trim when the disk had done so many operations."""
+        """The last acknowledged record and the last trim after `position` disk operations."""
         done = [mark for mark in self.marks if mark.position <= position]
         return Mark(position, max((m.acknowledged for m in done), default=0), max((m.trimmed for m in done), default=0))
 
@@ -154,7 +154,7 @@ def test_recovered_records_are_on_the_medium(fresh: Fresh) -> None:
     worked = batches_and_rotations(fresh())
     for position in range(0, worked.disk.position() + 1, 2):
         image = Crash(worked.disk.operations[:position]).killed()
-        # What the kill left is in the page cache only: the second life begins with all of it pending.
+        # The records before the kill are only in the page cache: the second life starts with all of them pending.
         first_life = Crash(worked.disk.operations[:position])
         disk = FaultyDisk()
         log = opened(materialize(image, fresh()), disk=disk)

@@ -56,7 +56,7 @@ def test_a_tail_torn_at_every_byte(fresh: Fresh, zeroed: bool) -> None:
     image = without_watermark(killed_after(fresh(), [4, 1, 3]))
     name, ends = ends_of(fresh(), image)
     whole = image[name]
-    for cut in range(ends[4], ends[-1] + 1):  # the last batch, which nobody may have been told of
+    for cut in range(ends[4], ends[-1] + 1):  # the last batch, which may not have been acknowledged
         left = whole[:cut] + (bytes(len(whole) - cut) if zeroed else b"")
         kept = 8 - sum(end > cut for end in ends)
         assert_goes_on(materialize(image | {name: left}, fresh()), FaultyDisk(), kept, kept)
@@ -142,7 +142,7 @@ def test_every_byte_of_a_closed_log(fresh: Fresh) -> None:
 
 
 def found_damage(path: Path, good: list[LogRecord]) -> list[Corruption]:
-    """What opening, check and reading name. What is served must be what was written."""
+    """The damage reported by opening, checking and reading. Records that are returned must be the written ones."""
     try:
         log = opened(path, writable=False, disk=FaultyDisk())
     except Corruption as damage:
@@ -286,5 +286,5 @@ def test_a_log_without_its_watermark(fresh: Fresh) -> None:
 
 
 def test_payloads_differ() -> None:
-    """The other tests tell records apart by them."""
+    """The other tests distinguish records by their payloads."""
     assert len({payload_of(gsn) for gsn in range(1, 200) if payload_of(gsn)}) > 150

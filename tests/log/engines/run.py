@@ -1,5 +1,5 @@
-"""Runs `counter` in a process of its own, since the tables of all engines are made when modules are loaded: real
-servers and clients, the configuration, the command line's layout and status. Prints what a test looks at."""
+"""Runs the engine `counter` in a separate process, because the tables of all engines are computed when modules are
+loaded: real servers and clients, the configuration, layout and status. Prints results that a test compares."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from logdb.wire.envelopes import VERSION, Hello, pack_hello, unpack, why_not  # 
 
 
 async def started(server: Node) -> Node:
-    """The server, in the shared loop."""
+    """Start the server in the shared loop."""
     await server.start()
     server.running = asyncio.create_task(server.run())  # type: ignore[attr-defined]
     return server
 
 
 def main(path: Path, port: int) -> None:
-    """Lay out, start, append, stop, start again."""
+    """Configure a cluster, start its server, append, stop, and start again."""
     print(RoleCommands().list_commands(None))  # type: ignore[arg-type]
     layout = Layout.make(path, seam.engine_of("counter").operations.default_shape, {}, port)
     config = layout.file.server("keeper", "k1")

@@ -1,4 +1,4 @@
-"""The seam holds a second engine: a folder and its name are all that it takes (`logdb/log/engine.py`)."""
+"""A second engine needs only a folder and its name in `ENGINES` (`logdb/log/engine.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.harness.ports import free_addresses
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-SAID = """\
+EXPECTED = """\
 ['ordering', 'storage', 'aggregator', 'keeper', 'mapping']
 counter keeper 1
 [1, 2] 2
@@ -31,4 +31,4 @@ def test_an_engine_is_a_folder_and_a_name(tmp_path: Path) -> None:
     port = next(free_addresses()).rpartition(":")[2]
     command = [sys.executable, "-m", "tests.log.engines.run", tmp_path, port]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == SAID, done.stderr
+    assert done.stdout == EXPECTED, done.stderr
