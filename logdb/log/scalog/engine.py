@@ -39,17 +39,17 @@ def _measures(core: OrderingReplica) -> Iterable[Metric]:
 
 def _after_damage_of_a_replica(config: OrderingServerConfig) -> str:
     if len(config.ordering) == 1:
-        return "Nobody else knows what the only ordering replica has ordered: restore a backup"
+        return "No other server has the order of the log that the only ordering replica has lost: restore a backup"
     return (
-        f"Remove the directory {config.data} and start again: this replica must not go by what is "
-        "left, but the others let it in again, as long as more than half of all run without it"
+        f"Remove the directory {config.data} and start again: the replica cannot use its damaged state, "
+        "but rejoins the others, as long as more than half of all replicas run without it"
     )
 
 
 def _after_damage_of_a_storage_server(config: StorageServerConfig) -> str:
     return (
-        f"Remove the directory {config.data} and start again: this will be a new server, a spare, "
-        "and the others of its shard have copies of what it had"
+        f"Remove the directory {config.data} and start again: the server becomes a spare, "
+        "and the other members of its shard have copies of its records"
     )
 
 

@@ -48,11 +48,11 @@ def _tally(message: m.Tally) -> list[m.Tally]:
     return [message._replace(shards=message.shards[:half]), message._replace(shards=message.shards[half:])]
 
 
-def _runs_sent(runs: Runs) -> list[tuple[int, int, int, int, int]]:
+def _encoded_runs(runs: Runs) -> list[tuple[int, int, int, int, int]]:
     return [(client, sequence, count, lsn, gsn + 1) for client, sequence, count, lsn, gsn in runs]
 
 
-def _runs_come(runs: Runs) -> tuple[tuple[int, int, int, int, int], ...]:
+def _decoded_runs(runs: Runs) -> tuple[tuple[int, int, int, int, int], ...]:
     return tuple([(client, sequence, count, lsn, gsn - 1) for client, sequence, count, lsn, gsn in runs])
 
 
@@ -62,7 +62,7 @@ def _checked_pull(max_bytes: int) -> int:
     return max_bytes
 
 
-def _is_no_trim(change: Any) -> bool:
+def _needs_operator(change: Any) -> bool:
     """Whether the change needs an operator. Mapping servers may only trim the log, after a compaction."""
     return type(change.change) is not m.TrimLog
 
@@ -79,7 +79,7 @@ WIRE: Final = Wire(
         m.Pulled: Batch.NUMBERED,
     },
     field_converters={
-        (m.SessionsResponse, "runs"): (_runs_sent, _runs_come),
+        (m.SessionsResponse, "runs"): (_encoded_runs, _decoded_runs),
         (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
     },
     splits={
@@ -121,5 +121,5 @@ WIRE: Final = Wire(
         m.ChangeRequest: Right.ADMIN,
     },
     appends=frozenset({m.Append}),
-    operator_requests={m.ChangeRequest: _is_no_trim},
+    operator_requests={m.ChangeRequest: _needs_operator},
 )

@@ -45,7 +45,7 @@ class ReadClient:
 
         def expired() -> None:
             self._requests.cancel(number)
-            context.answer(call, TimeoutError(f"record {gsn} did not come before the deadline"))
+            context.answer(call, TimeoutError(f"record {gsn} did not arrive before the deadline"))
 
         context.open(call, request.deadline, expired)
         if gsn < 1 or shard < 1:

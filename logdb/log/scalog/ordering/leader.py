@@ -166,8 +166,8 @@ class Leader:
 
     def on_unreachable(self, server: int, now: int) -> None:
         """A client does not reach this server. The client may be the cause, so this is only kept for the status."""
-        known = self.state.servers.get(server)
-        if known is not None and known.shard:
+        registered = self.state.servers.get(server)
+        if registered is not None and registered.shard:
             self.unreachable[server] = now
 
     def on_verdict(self, verdict: Suspect | Recovered, now: int) -> None:

@@ -1,4 +1,4 @@
-"""The storage servers that the ordering layer knows, by the ids that it gave them.
+"""The registered storage servers, by the ids that the ordering layer gave them.
 
 A server draws a token when its disk is formatted and registers with it. A server that has lost its disk has another
 token, so it is another server, and never continues with the id of the old one.

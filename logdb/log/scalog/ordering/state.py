@@ -50,7 +50,7 @@ from logdb.log.scalog.ordering.server_registry import RegisteredServer, ServerRe
 from logdb.log.scalog.ordering.shard_state import OrderedSegment, OrderedShard
 
 MAX_CHANGES = 10_000
-"""Number of changes whose results are kept: a request that is repeated later than that is carried out again."""
+"""Number of changes whose results are kept. A request repeated after that many others is carried out again."""
 MAX_CUT_INTERVAL_NS = 10 * SECOND
 
 
