@@ -28,7 +28,6 @@ from logdb.errors import (
     ConflictError,
     DatabaseClosed,
     FutureVersion,
-    LimitExceeded,
     LogDBError,
     Unavailable,
 )
@@ -44,7 +43,7 @@ from logdb.store.records import Condition, TxnId
 from logdb.system.forking import own
 from logdb.transport.discovery import client_hello, mapping_servers
 from logdb.txn.coordinator import Outcome, Status
-from logdb.txn.speculation import Misspeculated, SpeculatedWrites, Speculation
+from logdb.txn.speculation import ConditionalReply, SpeculatedWrites, Speculation
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import SETTLED, Reason, Verdict
 from logdb.wire.limits import MAX_POSITION, MAX_RECORD_BYTES
@@ -345,7 +344,7 @@ class ClusterBackend(RequestBackend):
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         if work.speculated is not None:
-            return await self._commit_believing(work, work.speculated)
+            return await self._commit_speculated(work, work.speculated)
         if not work.writes:
             return work.snapshot
         request = calls.Commit(
@@ -368,21 +367,20 @@ class ClusterBackend(RequestBackend):
                 raise Unavailable(SETTLED)
         return committed.version
 
-    async def _commit_believing(self, work: Workspace, speculated: SpeculatedWrites) -> int:
-        """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
-        conditions = tuple(speculated.conditions(work.read_set.keys))
-        request = calls.Commit(dict(work.writes), label=work.label, conditions=conditions, txn_id=work.known_id)
-        with self.speculation.committing(work.writes, work.read_set.keys, speculated.at):
-            try:
-                committed = await self._commit(request)
-            except LimitExceeded as error:  # it may be so only by what was believed
-                raise Misspeculated from error
-            if committed.verdict.reason in (Reason.CONDITION, Reason.CONFLICT):  # CONFLICT: nobody remembers why
-                self.speculation.suppress_speculation(work.read_set.keys)
-                raise Misspeculated
-            if not committed.verdict.committed:
+    async def _commit_speculated(self, work: Workspace, speculated: SpeculatedWrites) -> int:
+        """Commit if the keys that were read have the speculated values. Raises Misspeculated."""
+
+        async def send(conditions: list[Condition]) -> ConditionalReply:
+            request = calls.Commit(
+                dict(work.writes), label=work.label, conditions=tuple(conditions), txn_id=work.known_id
+            )
+            committed = await self._commit(request)
+            is_applied, reason = committed.verdict.committed, committed.verdict.reason
+            if not is_applied and reason not in (Reason.CONDITION, Reason.CONFLICT):  # CONFLICT: an old verdict
                 raise Unavailable(SETTLED)
-        return committed.version
+            return ConditionalReply(committed.version, is_applied)
+
+        return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:
         """To its end, even if who asked goes away: `close` waits for it. Feeds that have begun know where first."""

@@ -14,14 +14,14 @@ from logdb.api.results import Change, Compacted
 from logdb.clients.connection import Connection
 from logdb.clients.lazy_snapshot import RequestBackend
 from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
-from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded, VersionTrimmed
+from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, VersionTrimmed
 from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome, Status
-from logdb.txn.speculation import Misspeculated, SpeculatedWrites, Speculation
+from logdb.txn.speculation import ConditionalReply, SpeculatedWrites, Speculation
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from logdb.wire.database_codec import (
@@ -277,7 +277,7 @@ class RemoteBackend(RequestBackend):
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         if work.speculated is not None:
-            return await self._commit_believing(work, work.speculated)
+            return await self._commit_speculated(work, work.speculated)
         request = pb.Request()
         commit = request.commit
         commit.snapshot = work.snapshot
@@ -309,21 +309,16 @@ class RemoteBackend(RequestBackend):
                     raise ConflictError.compacted(work.snapshot) from None
                 raise
 
-    async def _commit_believing(self, work: Workspace, speculated: SpeculatedWrites) -> int:
-        """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
-        conditions = speculated.conditions(work.read_set.keys)
+    async def _commit_speculated(self, work: Workspace, speculated: SpeculatedWrites) -> int:
+        """Commit if the keys that were read have the speculated values. Raises Misspeculated."""
         txn_id = work.known_id or self.new_txn_id()
-        request, large = _write_request(txn_id, work.writes, work.label, conditions)
-        with self.speculation.committing(work.writes, work.read_set.keys, speculated.at):
-            try:
-                response = await self.connection.call(request, txn_id, large=large)
-            except LimitExceeded as error:  # it may be so only by what was believed
-                raise Misspeculated from error
-            if response.wanted or response.HasField("undone"):
-                self.speculation.suppress_speculation(work.read_set.keys)
-            if response.HasField("undone"):
-                raise Misspeculated
-        return response.version
+
+        async def send(conditions: list[Condition]) -> ConditionalReply:
+            request, large = _write_request(txn_id, work.writes, work.label, conditions)
+            response = await self.connection.call(request, txn_id, large=large)
+            return ConditionalReply(response.version, not response.HasField("undone"), response.wanted)
+
+        return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
         """How a transaction ended."""
