@@ -1,24 +1,38 @@
 """Addresses for servers of tests."""
 
+import fcntl
 import itertools
 import os
 import random
 import socket
+import tempfile
 from collections.abc import Iterator
 
-SHARE = 1_500
+BLOCK = 1_000
+BLOCKS = range(10_000, 32_000, BLOCK)
+"""Outside the range from which the system takes ports of outgoing connections: another process could get such a port
+between the check and its use."""
 
 
-def _mine() -> range:
-    """The ports of this process. Workers of tests share none, so a restarted server finds its port free."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    first = 20_000 + worker % 8 * SHARE
-    return range(first, first + SHARE)
+def _own_block() -> range:
+    """A block of ports that no other process of this user takes while this one runs, so that a restarted server finds
+    its port free, also beside other runs of the tests. With all blocks taken: one that is shared."""
+    firsts = random.sample(BLOCKS, len(BLOCKS))
+    for first in firsts:
+        lock = os.open(
+            f"{tempfile.gettempdir()}/logdb-tests-{os.getuid()}-ports-{first}", os.O_RDWR | os.O_CREAT, 0o600
+        )
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return range(first, first + BLOCK)
+    return range(firsts[0], firsts[0] + BLOCK)
 
 
-_PORTS = itertools.cycle(random.sample(_mine(), SHARE))
-"""Ports outside the range from which the system takes those of outgoing connections: another process could get such a
-port before it is used. In another order in each process, and each again only after all have been used."""
+_PORTS = itertools.cycle(random.sample(_own_block(), BLOCK))
+"""Each again only after all have been used."""
 
 
 def free_ports() -> Iterator[int]:

@@ -162,7 +162,7 @@ def test_a_server_that_stops_answers_what_it_has_taken(process: ServerProcess, m
     monkeypatch.setattr(connection, "BATCH_CALLS", 500)  # it has taken all if it has answered one
 
     async def main() -> None:
-        async with await logdb.aio.connect(process.address, timeout=1) as db:
+        async with await logdb.aio.connect(process.address, timeout=20) as db:
             puts = [asyncio.create_task(db.put(b"%d" % number, b"v")) for number in range(500)]
             await puts[0]
             process.process.terminate()
