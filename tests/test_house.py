@@ -24,7 +24,7 @@ FLOORS = [
     ["logdb.cores"],
     ["logdb.log.paxos"],
     ["logdb.log.engine"],
-    ["logdb.log.local", "logdb.log.scalog"],
+    ["logdb.log.local", "logdb.log.scalog", "logdb.log.multipaxos"],
     ["logdb.store"],
     ["logdb.txn"],
     ["logdb.api.results"],
@@ -48,7 +48,7 @@ within one name. Names that share a floor do not import each other."""
 
 PURE = {
     package: {"os", "socket", "lmdb", "time.sleep", "asyncio", "threading"}
-    for package in ("logdb.txn", "logdb.cluster", "logdb.log.scalog", "logdb.log.paxos")
+    for package in ("logdb.txn", "logdb.cluster", "logdb.log.scalog", "logdb.log.multipaxos", "logdb.log.paxos")
 }
 """What a package must not import: decisions know neither disks nor sockets."""
 

@@ -205,6 +205,9 @@ class Operator:
         before, if that is not for this client to do."""
         assert self._layout is not None
         log.require(calls.Reconfigure)
+        if not self._layout.has_storage_servers:
+            engine = self._layout.file.engine.name
+            raise Unavailable(f"the founders of a log on {engine} hold all of its records: no server can be added")
         servers = [one for (role, _), one in self._layout.file.servers.items() if role == self._layout.storage]
         view = _view(log)
         members = {member.address for shard in view.shards for member in shard.holders}

@@ -110,6 +110,11 @@ class Layout:
         return [one for (role, _), one in self.file.servers.items() if role == self.file.engine.founder_role]
 
     @property
+    def has_storage_servers(self) -> bool:
+        """Whether other servers than the founders hold records."""
+        return self.storage != self.file.engine.founder_role
+
+    @property
     def members_per_shard(self) -> int:
         """How many servers a shard takes."""
         return self.file.engine.operations.shard_size(self._founders[0])

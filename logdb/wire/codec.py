@@ -170,7 +170,7 @@ def _sequence(item: Any, field: Any) -> tuple[Convert | None, Convert | None]:
     if item is int:
         one = rows_of(1, first_is_id=False)
         return None, lambda numbers: tuple([number for (number,) in one(numbers)])
-    if item is bytes:
+    if item in (bytes, str):
         return None, tuple
     fields = get_args(item) or tuple(get_type_hints(item).values())
     assert len(set(fields)) == 1, field.full_name

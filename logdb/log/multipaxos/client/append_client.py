@@ -1,0 +1,365 @@
+"""Appends: batches of records, numbered once and sent to the leader until it has acknowledged them.
+
+A batch leaves at once when nothing is under way, with all that is called at the same moment. Otherwise records are
+collected until an answer comes, they have lingered, or they are a batch; no more than the window is under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from logdb.cores.context import ClientContext, Timer
+from logdb.cores.effects import Address, ProtocolViolation
+from logdb.errors import Unavailable
+from logdb.log import requests as calls
+from logdb.log.contract import AppendId, AppendUnknown, NotOfThisShard, Record
+from logdb.log.multipaxos.client.leader_tracker import LeaderTracker
+from logdb.log.multipaxos.client.sequence_numbers import SequenceNumbers, merged
+from logdb.log.multipaxos.configuration import SHARD
+from logdb.log.multipaxos.messages import (
+    AppendRefused,
+    AppendRequest,
+    AppendResponse,
+    AppendStatus,
+    AppendStatusRequest,
+)
+from logdb.log.requests import record_bytes
+
+REMEMBERED_UNKNOWN: Final = 10_000
+"""Maximum number of appends that ended as unknown and whose outcome is remembered."""
+BYTES_A_SECOND: Final = 8 << 20
+"""A busy leader takes at least so many, over the network and onto its disk."""
+PROMPT_BYTES: Final = 1 << 20
+"""What is no larger is answered within the usual time."""
+
+
+class PendingAppend:
+    """An append under way. `first`: its first number, 0 until it is sent. `gsns`: of its records, 0 at first. `left`:
+    records whose GSN is not known. `waiting`: calls that wait for its outcome."""
+
+    __slots__ = ("call", "first", "gsns", "left", "records", "size", "waiting")
+
+    def __init__(self, call: int, records: Sequence[Record]) -> None:
+        self.call, self.records = call, records
+        self.size = record_bytes(records)
+        self.first = 0
+        self.gsns = [0] * len(records)
+        self.left = len(records)
+        self.waiting: tuple[int, ...] = ()
+
+    def id(self, client: int) -> AppendId:
+        """The id of the append."""
+        return AppendId(client, ((self.first, len(self.records)),))
+
+
+class Batch:
+    """Appends under way in one message. `left`: records that are not acknowledged. `sent_to`: where it is."""
+
+    __slots__ = ("appends", "attempts", "count", "left", "records", "resend_at", "sent_to", "sequence", "size")
+
+    def __init__(self, sequence: int, appends: list[PendingAppend]) -> None:
+        self.sequence, self.appends = sequence, appends
+        self.records = appends[0].records if len(appends) == 1 else [it for one in appends for it in one.records]
+        self.size = sum([append.size for append in appends])
+        self.count = self.left = len(self.records)
+        self.attempts = self.resend_at = 0
+        self.sent_to: Address = ""
+
+    def open_runs(self) -> tuple[tuple[int, int], ...]:
+        """(first number, count) of the records that are not acknowledged."""
+        if self.left == self.count:
+            return ((self.sequence, self.count),)
+        return merged([(n, 1) for one in self.appends for n, gsn in enumerate(one.gsns, one.first) if not gsn])
+
+
+class OutcomeSearch:
+    """A call that looks for the records of another client. `missing`: numbers that were not found yet."""
+
+    __slots__ = ("call", "found", "id", "missing", "timer", "turn")
+
+    def __init__(self, call: int, append_id: AppendId, turn: int) -> None:
+        self.call, self.id, self.turn = call, append_id, turn
+        self.found: dict[int, int] = {}
+        self.missing = {number for first, count in append_id.numbers if first for number in range(first, first + count)}
+        self.timer: Timer
+
+    def gsns(self) -> list[int | None]:
+        """Of each record, when none is missing."""
+        return [
+            self.found[number] if first else None
+            for first, count in self.id.numbers
+            for number in range(first, first + count)
+        ]
+
+
+class AppendClient:
+    """All appends of a client. `buffered`: bytes of those that were let in; the others wait until there is room."""
+
+    def __init__(self, context: ClientContext, tracker: LeaderTracker) -> None:
+        self._context, self._tracker = context, tracker
+        self.numbers = SequenceNumbers()
+        self.buffered = 0
+        self._outside: deque[PendingAppend] = deque()
+        self._collected: deque[PendingAppend] = deque()
+        self._collected_bytes = 0
+        self._flight: dict[int, Batch] = {}
+        self._flight_bytes = 0
+        self._busy = False
+        self._open: dict[int, PendingAppend] = {}
+        self._unknown: dict[AppendId, PendingAppend] = {}
+        self._searches: list[OutcomeSearch] = []
+        self._linger = Timer(lambda: self._send_collected(lingered=True))
+        self._resend = Timer(self._send_again)
+
+    # ---- calls
+
+    def append(self, call: int, request: calls.Append) -> None:
+        """The application appends."""
+        context = self._context
+        append = PendingAppend(call, tuple(request.records))
+        context.open(call, request.deadline, lambda: self._expired(append))
+        if request.shard not in (None, SHARD):
+            context.answer(call, NotOfThisShard(0, request.shard or 0))
+        elif not append.records:
+            context.answer(call, calls.AppendResult([], []))
+        else:
+            self._open[call] = append
+            self._outside.append(append)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while self._outside:
+            append = self._outside[0]
+            if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
+                return
+            self._outside.popleft()
+            self.buffered += append.size
+            self._collected.append(append)
+            self._collected_bytes += append.size
+            self._send_collected()
+
+    def _expired(self, append: PendingAppend) -> None:
+        """The deadline has passed. What was sent is not given up: its numbers must be settled."""
+        if append.first:
+            append_id = append.id(self._context.client)
+            self._remember(append_id, append)
+            self._answer(append, AppendUnknown("no answer came before the deadline", append_id))
+            return
+        if append in self._outside:
+            self._outside.remove(append)
+        else:
+            self._collected.remove(append)
+            self._collected_bytes -= append.size
+            self.buffered -= append.size
+        self._answer(append, Unavailable("no server took the records before the deadline"))
+        self._let_in()
+
+    def _answer(self, append: PendingAppend, result: object) -> None:
+        self._open.pop(append.call, None)
+        self._context.answer(append.call, result)
+
+    def append_id(self, call: int) -> AppendId | None:
+        """The id of an append that was sent."""
+        append = self._open.get(call)
+        return append.id(self._context.client) if append is not None and append.first else None
+
+    # ---- sending
+
+    def _send_collected(self, *, lingered: bool = False) -> None:
+        config, context = self._context.config, self._context
+        while self._collected and not self._busy:
+            if self._flight:
+                if self._flight_bytes + min(self._collected_bytes, config.batch_bytes) > config.window_bytes:
+                    return
+                if not lingered and self._collected_bytes < config.batch_bytes:
+                    if self._linger.at is None:
+                        context.set_timer(self._linger, context.now + config.linger_ns)
+                    return
+            elif config.coalesce_calls and not lingered and self._collected_bytes < config.batch_bytes:
+                if self._linger.at is None:
+                    context.set_timer(self._linger, context.now)
+                return
+            self._launch()
+        self._linger.at = None
+
+    def _launch(self) -> None:
+        appends: list[PendingAppend] = []
+        size = 0
+        while self._collected and (not appends or size + self._collected[0].size <= self._context.config.batch_bytes):
+            append = self._collected.popleft()
+            size += append.size
+            appends.append(append)
+        self._collected_bytes -= size
+        number = sequence = self.numbers.take(sum([len(append.records) for append in appends]))
+        for append in appends:
+            append.first = number
+            number += len(append.records)
+        batch = Batch(sequence, appends)
+        self._flight[sequence] = batch
+        self._flight_bytes += size
+        self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        context = self._context
+        batch.attempts += 1
+        batch.sent_to = self._tracker.leader
+        late = max(0, self._flight_bytes - PROMPT_BYTES) * 1_000_000_000 // BYTES_A_SECOND
+        self._wait(batch, context.config.answer_timeout_ns + late)
+        request = AppendRequest(context.client, batch.sequence, self.numbers.settled(), batch.records)
+        context.send(batch.sent_to, request)
+
+    def _wait(self, batch: Batch, wait_ns: int) -> None:
+        batch.resend_at = self._context.now + wait_ns
+        if self._resend.at is None or batch.resend_at < self._resend.at:
+            self._context.set_timer(self._resend, batch.resend_at)
+
+    def _send_again(self) -> None:
+        """Send again what was not acknowledged in time."""
+        due = [batch for batch in self._flight.values() if batch.resend_at <= self._context.now]
+        for replica in {batch.sent_to: None for batch in due}:
+            self._tracker.silent(replica)
+        for batch in due:
+            self._send(batch)
+        if self._flight:
+            self._context.set_timer(self._resend, min(batch.resend_at for batch in self._flight.values()))
+
+    def lost(self, replica: Address) -> None:
+        """The stream to a replica has ended: send again what it was sent."""
+        batches = [batch for batch in self._flight.values() if batch.sent_to == replica]
+        if batches:
+            self._tracker.silent(replica)
+        for batch in batches:
+            self._wait(batch, self._context.backoff(batch.attempts))
+            batch.sent_to = ""
+
+    # ---- answers
+
+    def refused(self, answer: AppendRefused, sender: Address) -> None:
+        """A batch was not taken."""
+        batch = self._flight.get(answer.sequence)
+        if batch is None or batch.sent_to != sender:
+            return
+        batch.sent_to = ""
+        if answer.leader == sender:
+            self._busy = True
+            self._wait(batch, self._context.backoff(batch.attempts))
+        else:
+            wait_ns = self._tracker.refused(sender, answer.leader)
+            if wait_ns:
+                self._wait(batch, wait_ns)
+            else:
+                self._send(batch)
+
+    def appended(self, answer: AppendResponse, sender: Address) -> None:
+        """The leader has acknowledged records."""
+        self._tracker.found(sender)
+        for first, count, gsn in answer.ranges:
+            self._ordered(first, count, gsn)
+        self._busy = False
+        self._let_in()
+        self._send_collected(lingered=True)
+
+    def _ordered(self, first: int, count: int, gsn: int) -> None:
+        """The records with the numbers from `first` on have the GSNs from `gsn` on."""
+        if first + count > self.numbers.next:
+            raise ProtocolViolation(f"MPX-3: {first} to {first + count - 1} were appended, but never sent")
+        whole = self._flight.get(first)
+        batches = [whole] if whole is not None and whole.count >= count else list(self._flight.values())
+        for batch in batches:
+            if batch.sequence >= first + count or batch.sequence + batch.count <= first:
+                continue
+            for append in batch.appends:
+                low, high = max(first, append.first), min(first + count, append.first + len(append.records))
+                if low < high:
+                    batch.left -= self._place(append, low - append.first, range(gsn + low - first, gsn + high - first))
+            if not batch.left:
+                del self._flight[batch.sequence]
+                self._flight_bytes -= batch.size
+                self.numbers.close(batch.sequence)
+
+    def _place(self, append: PendingAppend, start: int, gsns: range) -> int:
+        """Note GSNs of an append, and answer it when all are known. Returns how many are news."""
+        if append.left == len(gsns) == len(append.gsns):
+            append.gsns, news = list(gsns), len(gsns)
+        else:
+            news = 0
+            for index, gsn in enumerate(gsns, start):
+                if append.gsns[index] not in (0, gsn):
+                    raise ProtocolViolation(
+                        f"MPX-3: record {append.first + index} is at {append.gsns[index]} and {gsn}"
+                    )
+                news += not append.gsns[index]
+                append.gsns[index] = gsn
+        append.left -= news
+        if news and not append.left:
+            self.buffered -= append.size
+            self._answer(append, calls.AppendResult(append.gsns, [SHARD] * len(append.gsns)))
+            self._finish(append)
+        return news
+
+    # ---- outcomes of appends that ended as unknown
+
+    def _remember(self, append_id: AppendId, append: PendingAppend) -> None:
+        """Other clients may ask for it when this one has ended, so its numbers are not settled."""
+        self._unknown[append_id] = append
+        self.numbers.hold(append.first)
+        if len(self._unknown) > REMEMBERED_UNKNOWN:
+            self.numbers.release(self._unknown.pop(next(iter(self._unknown))).first)
+
+    def outcome(self, call: int, request: calls.Outcome) -> None:
+        """The application asks what became of an append."""
+        context, append = self._context, self._unknown.get(request.id)
+        if append is not None:
+            open_ = AppendUnknown("no leader has acknowledged it yet", request.id)
+            context.open(call, request.deadline, lambda: context.answer(call, open_))
+            append.waiting += (call,)
+            self._finish(append)
+            return
+        search = OutcomeSearch(call, request.id, context.rng.randrange(8))
+        search.timer = Timer(lambda: self._search(search))
+        context.open(call, request.deadline, lambda: self._not_found(search))
+        self._searches.append(search)
+        self._search(search)
+
+    def _finish(self, append: PendingAppend) -> None:
+        if not append.left:
+            for call in append.waiting:
+                self._context.answer(call, list(append.gsns))
+            append.waiting = ()
+
+    def _search(self, search: OutcomeSearch) -> None:
+        """Ask one replica, and another one the next time."""
+        if not search.missing:
+            self._searches.remove(search)
+            self._context.discard_timer(search.timer)
+            self._context.answer(search.call, search.gsns())
+            return
+        replicas = self._tracker.replicas
+        runs = merged([(number, 1) for number in search.missing])
+        self._context.send(replicas[search.turn % len(replicas)], AppendStatusRequest(search.id.client, runs))
+        search.turn += 1
+        self._context.set_timer(search.timer, self._context.now + self._context.config.answer_timeout_ns)
+
+    def found(self, answer: AppendStatus) -> None:
+        """A replica says where records of a client are. The others may still come."""
+        for search in [one for one in self._searches if one.id.client == answer.client]:
+            for first, count, gsn in answer.ordered:
+                for number in search.missing.intersection(range(first, first + count)):
+                    search.found[number] = gsn + number - first
+            search.missing -= search.found.keys()
+            if not search.missing:
+                self._search(search)
+
+    def _not_found(self, search: OutcomeSearch) -> None:
+        self._searches.remove(search)
+        self._context.discard_timer(search.timer)
+        why = f"{len(search.missing)} of its records were not found; only its client knows if they may yet come"
+        self._context.answer(search.call, AppendUnknown(why, search.id))
+
+    def check(self) -> None:
+        """Raises AssertionError."""
+        assert self._flight_bytes == sum([batch.size for batch in self._flight.values()])
+        assert self._collected_bytes == sum([append.size for append in self._collected])
+        assert all(batch.left for batch in self._flight.values()), "MPX-3"

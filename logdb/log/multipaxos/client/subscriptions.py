@@ -1,0 +1,169 @@
+"""Subscriptions: the log from a GSN on, pulled in batches ahead of the application."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from logdb.cores.context import ClientContext, PendingRequests
+from logdb.cores.effects import Address, ProtocolViolation
+from logdb.log import requests as calls
+from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
+from logdb.log.multipaxos.client.leader_tracker import LeaderTracker
+from logdb.log.multipaxos.client.read_client import ReadClient, RecordSource
+from logdb.log.multipaxos.configuration import SHARD
+from logdb.log.multipaxos.messages import Pull, Pulled, ReadError, ReadFailed
+from logdb.log.multipaxos.records import unwrap_all
+
+RECORD_BYTES = 64
+"""What a pulled record counts for beside its payload."""
+
+
+class ActiveSubscription:
+    """`position`: the next GSN for the application; `_at`: the next one to pull; `_ready`: what lies between, as (end,
+    records, bytes)."""
+
+    def __init__(
+        self,
+        request: calls.Subscribe,
+        context: ClientContext,
+        tracker: LeaderTracker,
+        requests: PendingRequests,
+        reads: ReadClient,
+    ) -> None:
+        self._context, self._requests, self._reads = context, requests, reads
+        self.position = self._at = request.gsn
+        self._tags = request.tags
+        self._fetch_bytes = max(request.fetch_bytes or context.config.fetch_bytes, 1)
+        self._ready: deque[tuple[int, Sequence[LogRecord], int]] = deque()
+        self._ready_bytes = self._question = 0
+        self._waiting: deque[int] = deque()
+        self._source = RecordSource(context, tracker)
+        self._damage: Exception | None = None
+
+    def next(self, call: int, deadline: int | None) -> None:
+        """The application waits for a batch."""
+
+        def expired() -> None:
+            if call in self._waiting:
+                self._waiting.remove(call)
+            self._context.answer(call, None)
+
+        self._context.open(call, deadline, expired)
+        self._waiting.append(call)
+        self._go_on()
+
+    def close(self) -> None:
+        """Waiting calls end."""
+        self._requests.cancel(self._question)
+        for call in self._waiting:
+            self._context.answer(call, StopIteration())
+        self._waiting.clear()
+
+    def _go_on(self) -> None:
+        """Answer waiting calls, and pull more."""
+        while self._waiting and (batch := self._batch()) is not None:
+            self._context.answer(self._waiting.popleft(), batch)
+        if self._ready_bytes < self._fetch_bytes and not self._requests.is_open(self._question):
+            self._pull()
+
+    def _batch(self) -> Batch | Exception | None:
+        """What comes next, about a batch at most; None if it is not there yet."""
+        if self.position < self._reads.oldest:
+            return Trimmed(self.position, self._reads.oldest)
+        if not self._ready:
+            return self._damage
+        first, size = self.position, 0
+        records: list[LogRecord] = []
+        while self._ready and size < self._context.config.batch_bytes:
+            self.position, more, bytes_ = self._ready.popleft()
+            records += more
+            size += bytes_
+        self._ready_bytes -= size
+        return Batch(first, self.position, records)
+
+    def _pull(self) -> None:
+        self._at = max(self._at, self._reads.oldest) if not self._ready else self._at
+        number = self._question = self._context.next_number()
+        size = min(max(self._fetch_bytes // 2, 1), self._context.config.batch_bytes)
+        pull = Pull(number, self._at, self._tags, size)
+        self._requests.send(number, pull, self._source.where(), self._answered)
+
+    def _answered(self, answer: Pulled | ReadFailed, sender: Address) -> int | None:
+        if isinstance(answer, Pulled):
+            self._requests.cancel(self._question)
+            self._source.answered()
+            self._take(answer)
+            return None
+        self._reads.trimmed(answer.oldest)
+        if answer.why is ReadError.TRIMMED:
+            self._requests.cancel(self._question)
+            self._go_on()
+            return None
+        wait = self._source.failed(answer, sender)
+        if isinstance(wait, int):
+            return wait
+        self._damage = wait
+        while self._waiting and (batch := self._batch()) is not None:
+            self._context.answer(self._waiting.popleft(), batch)
+        return self._context.backoff(5)
+
+    def _take(self, pulled: Pulled) -> None:
+        first, end = pulled.first, pulled.end
+        records = unwrap_all(pulled.records)
+        is_whole = self._tags is not None or [record.lsn for record in records] == list(range(first, end))
+        if first != self._at or end <= first or not is_whole:
+            raise ProtocolViolation(f"MPX-7: {len(records)} records for {first} to {end - 1}, asked from {self._at} on")
+        self._at, self._damage = end, None
+        size = sum([len(record.payload) for record in records]) + RECORD_BYTES * (len(records) + 1)
+        self._ready.append((end, records, size))
+        self._ready_bytes += size
+        self._go_on()
+
+    def check(self) -> None:
+        """Raises AssertionError."""
+        assert self._ready_bytes == sum([bytes_ for _, _, bytes_ in self._ready])
+
+
+class Subscriptions:
+    """All subscriptions of a client, by the number of the call that began them."""
+
+    def __init__(
+        self, context: ClientContext, tracker: LeaderTracker, requests: PendingRequests, reads: ReadClient
+    ) -> None:
+        self._context, self._tracker, self._requests, self._reads = context, tracker, requests, reads
+        self._active: dict[int, ActiveSubscription] = {}
+
+    def subscribe(self, call: int, request: calls.Subscribe) -> None:
+        """The application follows the log."""
+        context, oldest = self._context, self._reads.oldest
+        context.open(call, None, lambda: None)
+        if request.shard not in (None, SHARD):
+            context.answer(call, NotOfThisShard(request.gsn, request.shard or 0))
+        elif request.gsn < oldest:
+            context.answer(call, Trimmed(request.gsn, oldest))
+        else:
+            self._active[call] = ActiveSubscription(request, context, self._tracker, self._requests, self._reads)
+            context.answer(call, call)
+
+    def next(self, call: int, request: calls.Next) -> None:
+        """The application waits for a batch."""
+        active = self._active.get(request.subscription)
+        if active is not None:
+            active.next(call, request.deadline)
+        else:
+            self._context.open(call, None, lambda: None)
+            self._context.answer(call, StopIteration())
+
+    def close(self, call: int, request: calls.Close) -> None:
+        """The application ends a subscription."""
+        self._context.open(call, None, lambda: None)
+        active = self._active.pop(request.subscription, None)
+        if active is not None:
+            active.close()
+        self._context.answer(call, None)
+
+    def check(self) -> None:
+        """Raises AssertionError."""
+        for active in self._active.values():
+            active.check()

@@ -1,0 +1,119 @@
+"""Reads at a replica. What is applied is chosen and never changes, so any replica may send it (MPX-7).
+
+For records that are not there yet the leader keeps the request until they are; another replica names the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from logdb.cores.effects import Address, Effect, Send, SendRanges, SendStored, Unreadable
+from logdb.log.multipaxos.messages import Pull, Pulled, ReadError, ReadFailed, ReadRequest, ReadResponse
+from logdb.log.multipaxos.record_store import RecordStore
+from logdb.log.multipaxos.state import LogState
+
+MAX_PARKED: Final = 1000
+"""Maximum number of requests of one sender that wait for records."""
+PULL_BYTES: Final = 4 << 20
+"""About the largest answer to a pull, whatever it asks for: the disk is busy while it is read."""
+
+
+class ReadServer:
+    """Answers `ReadRequest` and `Pull`. `leader`: returns (whether this replica leads, the leader's address)."""
+
+    def __init__(self, store: RecordStore, out: list[Effect], leader: Callable[[], tuple[bool, Address]]) -> None:
+        self._store, self._out, self._leader = store, out, leader
+        self._parked: dict[Address, dict[int, ReadRequest | Pull]] = {}
+        self._by_gsn: list[tuple[int, Address, int]] = []
+
+    def on_request(self, message: ReadRequest | Pull, sender: Address, state: LogState) -> None:
+        """Answer, or wait for the record."""
+        if message.gsn < state.oldest:
+            self._fail(message.request, ReadError.TRIMMED, sender, state.oldest)
+        elif message.gsn >= state.next_gsn:
+            self._park(message, sender, state)
+        elif isinstance(message, ReadRequest):
+            self._read(message, sender, state)
+        else:
+            self._pull(message, sender, state)
+
+    def _read(self, message: ReadRequest, sender: Address, state: LogState) -> None:
+        gsn = message.gsn
+        response = ReadResponse(message.request, gsn)
+        if cached := self._store.cached(gsn, gsn + 1):
+            self._out.append(Send(sender, response._replace(records=((cached[0].tag, cached[0].payload),))))
+        elif ranges := self._store.ranges(gsn, gsn + 1):
+            self._out.append(SendStored(sender, response, ranges[0].journal, gsn, gsn + 1))
+        else:
+            self._fail(message.request, ReadError.MISSING, sender, state.oldest)
+
+    def _pull(self, message: Pull, sender: Address, state: LogState) -> None:
+        first = message.gsn
+        end = state.index.reach(first, max(1, min(message.max_bytes, PULL_BYTES)))
+        cached = self._store.cached(first, end, message.tags)
+        if cached is not None:
+            self._out.append(Send(sender, Pulled(message.request, first, end, cached)))
+        elif ranges := self._store.ranges(first, end):
+            pulled = Pulled(message.request, first, ranges[-1].end)
+            self._out.append(SendRanges(sender, pulled, tuple(ranges), message.tags))
+        else:
+            self._fail(message.request, ReadError.MISSING, sender, state.oldest)
+
+    # ---- waiting
+
+    def _park(self, message: ReadRequest | Pull, sender: Address, state: LogState) -> None:
+        is_leader, _ = self._leader()
+        parked = self._parked.get(sender, {})
+        before = parked.get(message.request)
+        if not is_leader or (before is None and len(parked) >= MAX_PARKED):
+            self._fail(message.request, ReadError.BEHIND, sender, state.oldest)
+            return
+        self._parked.setdefault(sender, parked)[message.request] = message
+        if before is None or before.gsn != message.gsn:
+            heappush(self._by_gsn, (message.gsn, sender, message.request))
+
+    def wake(self, state: LogState) -> None:
+        """Answer the requests whose records are there, or trimmed, by now."""
+        waiting = self._by_gsn
+        reached = max(state.next_gsn, state.oldest)
+        while waiting and waiting[0][0] < reached:
+            gsn, sender, request = heappop(waiting)
+            parked = self._parked.get(sender, {})
+            message = parked.get(request)
+            if message is not None and message.gsn == gsn:
+                self._unpark(sender, request)
+                self.on_request(message, sender, state)
+
+    def _unpark(self, sender: Address, request: int) -> None:
+        del self._parked[sender][request]
+        if not self._parked[sender]:
+            del self._parked[sender]
+
+    def forget(self, sender: Address) -> None:
+        """The stream to a client has ended: its requests wait no longer."""
+        if self._parked.pop(sender, None):
+            self._by_gsn = [entry for entry in self._by_gsn if entry[1] != sender]
+            heapify(self._by_gsn)
+
+    def on_deposed(self, state: LogState) -> None:
+        """Send those who wait to the leader."""
+        parked, self._parked = self._parked, {}
+        self._by_gsn.clear()
+        for sender, requests in parked.items():
+            for request in requests:
+                self._fail(request, ReadError.BEHIND, sender, state.oldest)
+
+    def on_unreadable(self, event: Unreadable, state: LogState) -> None:
+        """The bytes are damaged here; another replica has them too."""
+        message = event.effect.message
+        self._fail(message.request, ReadError.UNREADABLE, event.effect.to, state.oldest, event.reason)
+
+    def _fail(self, request: int, why: ReadError, to: Address, oldest: int, explanation: str = "") -> None:
+        self._out.append(Send(to, ReadFailed(request, why, oldest, self._leader()[1], explanation)))
+
+    def check(self, state: LogState) -> None:
+        """Raises AssertionError."""
+        assert not self._by_gsn or self._by_gsn[0][0] >= state.next_gsn, "MPX-7: a request waits for what is there"
+        assert self._by_gsn or not self._parked, "MPX-7: a request waits that nothing would answer"

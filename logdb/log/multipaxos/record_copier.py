@@ -1,0 +1,81 @@
+"""Copying the records that a replica lacks from the others: after a snapshot, so also after the loss of a disk."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from logdb.cores.effects import CancelTimer, Effect, ProtocolViolation, Send, SetTimer
+from logdb.log.multipaxos.config import ReplicaConfig
+from logdb.log.multipaxos.messages import Copying, Pull, Pulled
+from logdb.log.multipaxos.record_store import RecordStore
+
+COPY: Final = "multipaxos.copy"
+
+
+class RecordCopier:
+    """Asks one replica after another for the first gap, a batch at a time, and for the next batch when that one is on
+    the medium. `is_complete`: nothing is missing, durably."""
+
+    def __init__(self, config: ReplicaConfig, store: RecordStore, out: list[Effect], rng: Random) -> None:
+        self._config, self._store, self._out = config, store, out
+        self._others = [replica for replica in config.replicas if replica != config.address]
+        self._turn = rng.randrange(len(config.replicas))
+        self._number = rng.getrandbits(62)
+        self._oldest = 1
+        self._awaited = 0
+        self.is_complete = True
+
+    def look(self, oldest: int, now: int) -> None:
+        """The state has become another one, or was trimmed: see what is missing."""
+        self._oldest = oldest
+        if self.is_complete and self._store.missing(oldest) is not None:
+            self.is_complete = False
+            self._ask(now)
+
+    def _ask(self, now: int) -> None:
+        gap = self._store.missing(self._oldest)
+        if gap is None:
+            self._finish(now)
+            return
+        first, end = gap
+        for replica in self._others:
+            self._out.append(Send(replica, Copying(end - first)))
+        self._number += 1
+        if self._others:
+            peer = self._others[self._turn % len(self._others)]
+            self._out.append(Send(peer, Pull(self._number, first, None, self._config.batch_bytes)))
+        self._out.append(SetTimer(COPY, now + self._config.copy_ns))
+
+    def _finish(self, now: int) -> None:
+        """Nothing is missing: done when what was copied is on the medium."""
+        if not self._store.is_durable(self._oldest, self._store.flushed):
+            self._out.append(SetTimer(COPY, now + self._config.copy_ns))
+            return
+        self.is_complete = True
+        self._out.append(CancelTimer(COPY))
+        for replica in self._others:
+            self._out.append(Send(replica, Copying(0)))
+
+    def on_pulled(self, message: Pulled, now: int) -> None:
+        """Records have come."""
+        gap = self._store.missing(self._oldest)
+        if message.request != self._number or gap is None or message.first != gap[0]:
+            return
+        first, end = gap
+        if len(message.records) != message.end - message.first:
+            raise ProtocolViolation(f"MPX-5: {len(message.records)} records for {message.first} to {message.end - 1}")
+        records = [(tag, payload) for _, _, tag, payload in message.records[: end - first]]
+        self._store.store(first, records)
+        self._awaited = first + len(records)
+
+    def on_persisted(self, now: int) -> None:
+        """Go on when the last batch is on the medium."""
+        if self._awaited and self._store.is_durable(self._awaited - 1, self._awaited):
+            self._awaited = 0
+            self._ask(now)
+
+    def on_timer(self, now: int) -> None:
+        """No answer has come, or none with records: ask another replica."""
+        self._turn += 1
+        self._ask(now)

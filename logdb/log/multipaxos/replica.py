@@ -1,0 +1,341 @@
+"""A replica: Paxos chooses commands, the state machine applies them, journals keep the records, a leader answers.
+
+Every replica applies all commands and sends records to readers. Requests that need the leader go there by its address.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from logdb.cores.effects import (
+    Address,
+    Disconnected,
+    Effect,
+    Event,
+    Journal,
+    Persisted,
+    Received,
+    Send,
+    SetTimer,
+    Stop,
+    TimerFired,
+    Trim,
+    Unreadable,
+)
+from logdb.log import paxos
+from logdb.log.multipaxos.commands import encode, values_of
+from logdb.log.multipaxos.config import ReplicaConfig
+from logdb.log.multipaxos.leader import Leader
+from logdb.log.multipaxos.messages import (
+    AppendRefused,
+    AppendRequest,
+    AppendStatus,
+    AppendStatusRequest,
+    Copying,
+    NotLeader,
+    Pull,
+    Pulled,
+    ReadFailed,
+    ReadRequest,
+    TailRequest,
+    TailResponse,
+    TimeRequest,
+    TimeResponse,
+    TrimRequest,
+    TrimResponse,
+    ViewRequest,
+    ViewResponse,
+)
+from logdb.log.multipaxos.read_server import ReadServer
+from logdb.log.multipaxos.record_copier import COPY, RecordCopier
+from logdb.log.multipaxos.record_store import RecordStore
+from logdb.log.multipaxos.state import LogState
+from logdb.log.record_clock import is_beyond_any_pause
+
+FLUSH: Final = "multipaxos.flush"
+COPYING_PERIODS: Final = 10
+"""A replica that has said that it copies records is shown so for so many of its periods."""
+
+
+class MultiPaxosReplica:
+    """The core of one replica. `journals`: as they were found, none at the first start.
+
+    `state`: what the commands up to `slot` have made; `leader`: there while this replica leads.
+    """
+
+    def __init__(self, config: ReplicaConfig, journals: Mapping[str, Journal], rng: random.Random) -> None:
+        self.config = config
+        self.state = LogState()
+        self.slot = 0
+        self.leader: Leader | None = None
+        self._out: list[Effect] = []
+        self.paxos = paxos.Replica(config.address, config.replicas, journals.get(paxos.JOURNAL), rng, config.paxos)
+        self.store = RecordStore(journals, self._out, config.cache_bytes)
+        self.copier = RecordCopier(config, self.store, self._out, rng)
+        self.reads = ReadServer(self.store, self._out, self._leads)
+        self._questions: dict[tuple[Address, int], TailRequest | TimeRequest] = {}
+        self._confirming: dict[tuple[Address, int], TailRequest | TimeRequest] = {}
+        self._token = 0
+        self._flush_set = self._moved = False
+        self._saved_gsn = 1
+        self._snapshot_bytes = 0
+        self._snapshot_oldest = 1
+        self._snapshot: tuple[int, int, int, bytes] | None = None
+        self._saving: deque[int] = deque()
+        self._saved_oldest = 1
+        self._copying: dict[int, int] = {}
+        self._do: dict[type, Callable[[Any, Address, int], None]] = {
+            AppendRequest: self._append,
+            AppendStatusRequest: self._append_status,
+            ReadRequest: self._read,
+            Pull: self._read,
+            Pulled: self._pulled,
+            ReadFailed: self._read_failed,
+            Copying: self._copies,
+            TailRequest: self._confirmed_question,
+            TimeRequest: self._confirmed_question,
+            TrimRequest: self._trim,
+            ViewRequest: self._view,
+        }
+
+    def start(self, now: int) -> list[Effect]:
+        """What to do when the node starts."""
+        self._absorb(self.paxos.start(now), now)
+        self._saving.clear()
+        self._saved_oldest = self._snapshot_oldest
+        self.store.trim(self._saved_oldest)
+        self.copier.look(self.state.oldest, now)
+        return self._effects(now)
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event. Raises ProtocolViolation."""
+        kind = type(event)
+        if kind is Received and (do := self._do.get(type(event.message))) is not None:  # type: ignore[union-attr]
+            do(event.message, event.sender, now)  # type: ignore[union-attr]
+        elif isinstance(event, Persisted) and event.journal != paxos.JOURNAL:
+            self.store.persisted(event.journal, event.end)
+            self.copier.on_persisted(now)
+            self.store.trim(self._saved_oldest)
+        elif isinstance(event, TimerFired) and not event.name.startswith(paxos.TIMERS):
+            self._timer(event.name, now)
+        elif isinstance(event, Unreadable):
+            self.reads.on_unreadable(event, self.state)
+        elif isinstance(event, Disconnected):
+            self.reads.forget(event.peer)
+        else:
+            self._absorb(self.paxos.handle(event, now), now)
+        return self._effects(now)
+
+    def check_invariants(self) -> None:
+        """MPX-n as far as one replica sees them, and Paxos's own. Raises AssertionError."""
+        self.paxos.check_invariants()
+        self.state.check()
+        self.store.check()
+        self.reads.check(self.state)
+        assert self.slot == self.paxos.chosen, "MPX-2: a chosen command was not applied"
+        assert (self.leader is not None) == self.paxos.is_leader, "a leader that Paxos does not know, or the reverse"
+        assert self.store.next_gsn == self.state.next_gsn, "MPX-5"
+        if self.leader is not None:
+            self.leader.check()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether this replica is a member and has all records of the log that it knows, durably."""
+        return self.paxos.has_joined and self.copier.is_complete
+
+    def _leads(self) -> tuple[bool, Address]:
+        return self.leader is not None, self.config.address if self.leader is not None else self._other_leader()
+
+    # ---- after each event
+
+    def _effects(self, now: int) -> list[Effect]:
+        if self.leader is not None:
+            self._propose(self.leader, now)
+            self._confirm(now)
+        if self.leader is not None:
+            self.leader.send_answers()
+        if self._moved:
+            self._moved = False
+            self.reads.wake(self.state)
+        self._flush(now)
+        self._save(now)
+        out = self._out.copy()
+        self._out.clear()
+        return out
+
+    def _propose(self, leader: Leader, now: int) -> None:
+        while self.leader is leader and (command := leader.next_command(now)) is not None:
+            if is_beyond_any_pause(self.state.time, now):
+                why = "its clock is more than ten years ahead of the newest record and would date all later ones"
+                self._out.append(Stop(f"{why}: set it right", wipe=False))
+                return
+            values = values_of(encode(command), self.config.fragment_bytes)
+            leader.proposed.append(self.paxos.next_slot + len(values) - 1)
+            for value in values:
+                self._absorb(self.paxos.propose(value, now), now)
+
+    def _flush(self, now: int) -> None:
+        """Write records to their journal: many at once, since no acknowledgement waits for that."""
+        if self.store.unflushed_bytes >= self.config.flush_bytes:
+            self.store.flush()
+        if not self._flush_set and self.store.flushed < self.store.next_gsn:
+            self._flush_set = True
+            self._out.append(SetTimer(FLUSH, now + self.config.flush_ns))
+
+    def _save(self, now: int) -> None:
+        """Save the state when that lets many commands or trimmed records go, as soon as the records of these commands
+        are on the medium (MPX-8)."""
+        state, large = self.state, max(self.config.snapshot_bytes, 8 * self._snapshot_bytes)
+        is_due = self.paxos.uncompacted_bytes > large or state.oldest > self._snapshot_oldest
+        if self._snapshot is None and is_due and not state.fragments:
+            self.store.flush()
+            self._snapshot = self.slot, state.next_gsn, state.oldest, state.to_bytes()
+        if self._snapshot is None:
+            return
+        slot, next_gsn, oldest, snapshot = self._snapshot
+        if self.store.is_durable(max(self._saved_gsn, state.oldest), next_gsn):
+            self._snapshot, self._saved_gsn, self._snapshot_bytes = None, next_gsn, len(snapshot)
+            self._snapshot_oldest = oldest
+            self._saving.append(oldest)
+            self._absorb(self.paxos.compact(slot, snapshot, now), now)
+
+    def _timer(self, name: str, now: int) -> None:
+        if name == FLUSH:
+            self._flush_set = False
+            self.store.flush()
+        elif name == COPY:
+            self.copier.on_timer(now)
+
+    # ---- Paxos
+
+    def _absorb(self, outcomes: list[paxos.Outcome], now: int) -> None:
+        for outcome in outcomes:
+            match outcome:
+                case paxos.Chosen(slot, value):
+                    self._chosen(slot, value, now)
+                case paxos.Restore(slot, snapshot):
+                    self._restore(slot, snapshot, now)
+                case paxos.Confirmed():
+                    self._answer_confirmed()
+                case paxos.Elected():
+                    self.leader = Leader(self.config, self._out)
+                case paxos.Deposed():
+                    self._deposed()
+                case Trim():
+                    self._out.append(outcome)
+                    self._saved()
+                case _:
+                    self._out.append(outcome)
+
+    def _saved(self) -> None:
+        """A snapshot is on the medium: no restart goes back behind it, so what it says to be trimmed can go (MPX-6)."""
+        self._saved_oldest = self._saving.popleft()
+        self.store.trim(self._saved_oldest)
+
+    def _chosen(self, slot: int, value: bytes, now: int) -> None:
+        assert slot == self.slot + 1, f"MPX-2: slot {slot} was chosen after {self.slot}"
+        applied = self.state.apply(value)
+        self.slot, self._moved = slot, True
+        if applied.records:
+            self.store.append(applied.first, applied.records)
+        if applied.trim is not None:
+            self.copier.look(self.state.oldest, now)
+        if self.leader is not None:
+            for sender, request, error in self.leader.applied(slot, applied):
+                self._out.append(Send(sender, TrimResponse(request, self.state.oldest, error)))
+
+    def _restore(self, slot: int, snapshot: bytes, now: int) -> None:
+        self.state, self.slot, self._moved = LogState.from_bytes(snapshot), slot, True
+        self._snapshot, self._snapshot_bytes = None, len(snapshot)
+        self._saved_gsn = self.state.next_gsn
+        self._snapshot_oldest = self.state.oldest
+        self._saving.append(self.state.oldest)
+        self.store.reset(self.state.next_gsn)
+        self.copier.look(self.state.oldest, now)
+
+    def _deposed(self) -> None:
+        assert self.leader is not None
+        leader = self._other_leader()
+        self.leader.stop(leader)
+        self.leader = None
+        for sender, request in self._questions | self._confirming:
+            self._out.append(Send(sender, NotLeader(request, leader)))
+        self._questions.clear()
+        self._confirming.clear()
+        self.reads.on_deposed(self.state)
+
+    def _other_leader(self) -> Address:
+        leader = self.paxos.leader
+        return "" if leader == self.config.address else leader
+
+    # ---- requests
+
+    def _append(self, request: AppendRequest, sender: Address, now: int) -> None:
+        if self.leader is not None:
+            self.leader.on_append(request, sender, self.state)
+        else:
+            self._out.append(Send(sender, AppendRefused(request.client, request.sequence, self._other_leader())))
+
+    def _append_status(self, request: AppendStatusRequest, sender: Address, now: int) -> None:
+        find = self.state.sessions.find
+        runs = [run for first, count in request.sequences for run in find(request.client, first, count) if run.gsn]
+        self._out.append(Send(sender, AppendStatus(request.client, tuple([tuple(run) for run in runs]))))  # type: ignore[misc]
+
+    def _read(self, request: ReadRequest | Pull, sender: Address, now: int) -> None:
+        self.reads.on_request(request, sender, self.state)
+
+    def _trim(self, request: TrimRequest, sender: Address, now: int) -> None:
+        if self.leader is not None:
+            self.leader.on_trim(request, sender)
+        else:
+            self._out.append(Send(sender, NotLeader(request.request, self._other_leader())))
+
+    def _view(self, request: ViewRequest, sender: Address, now: int) -> None:
+        copying = {number for number, until in self._copying.items() if until > now}
+        if not self.is_complete:
+            copying.add(self.config.replicas.index(self.config.address) + 1)
+        answer = ViewResponse(request.request, self.state.oldest, self.config.replicas, tuple(sorted(copying)))
+        self._out.append(Send(sender, answer))
+
+    # ---- questions that need a leader which is sure to lead
+
+    def _confirmed_question(self, request: TailRequest | TimeRequest, sender: Address, now: int) -> None:
+        if self.leader is not None:
+            self._questions[sender, request.request] = request
+        else:
+            self._out.append(Send(sender, NotLeader(request.request, self._other_leader())))
+
+    def _confirm(self, now: int) -> None:
+        """Make sure that this replica still leads, once for all requests that came since the last time."""
+        if self._questions and not self._confirming:
+            self._confirming, self._questions = self._questions, {}
+            self._token += 1
+            self._absorb(self.paxos.read_index(self._token, now), now)
+
+    def _answer_confirmed(self) -> None:
+        state = self.state
+        for (sender, number), request in self._confirming.items():
+            if isinstance(request, TailRequest):
+                tail = TailResponse(number, state.next_gsn - 1, state.oldest, state.batches)
+                self._out.append(Send(sender, tail))
+            else:
+                first, end = state.index.around(request.time)
+                self._out.append(Send(sender, TimeResponse(number, first, end, state.oldest)))
+        self._confirming.clear()
+
+    # ---- from other replicas
+
+    def _pulled(self, message: Pulled, sender: Address, now: int) -> None:
+        if sender in self.config.replicas:
+            self.copier.on_pulled(message, now)
+
+    def _read_failed(self, message: ReadFailed, sender: Address, now: int) -> None:
+        """The copier asks another replica when its timer runs out."""
+
+    def _copies(self, message: Copying, sender: Address, now: int) -> None:
+        if sender in self.config.replicas:
+            until = now + COPYING_PERIODS * self.config.copy_ns if message.missing else now
+            self._copying[self.config.replicas.index(sender) + 1] = until

@@ -1,0 +1,1 @@
+"""Tests of the cores of the Multi-Paxos engine, without a network."""

@@ -1,0 +1,224 @@
+"""The bugs that are planted in Multi-Paxos, and the seed that caught each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from logdb.cores.effects import Send
+from logdb.errors import Corruption, Unavailable
+from logdb.log.multipaxos import commands
+from logdb.log.multipaxos.client import append_client, read_client, subscriptions
+from logdb.log.multipaxos.client.append_client import AppendClient
+from logdb.log.multipaxos.client.sequence_numbers import SequenceNumbers
+from logdb.log.multipaxos.log_index import LogIndex
+from logdb.log.multipaxos.messages import AppendRequest, ReadError, TailRequest, TailResponse
+from logdb.log.multipaxos.record_copier import RecordCopier
+from logdb.log.multipaxos.record_store import RecordStore
+from logdb.log.multipaxos.replica import MultiPaxosReplica
+from logdb.log.multipaxos.sessions import Run, Sessions
+from logdb.log.multipaxos.state import Applied, LogState
+from logdb.log.paxos.acceptor import Acceptor
+from tests.harness.planting import Plants, planted
+
+CAUGHT_BY = {
+    "accept over a gap": 1,
+    "acknowledge what is proposed": 5,
+    "append again what comes again": 1,
+    "believe to lead without asking": 152,
+    "call unavailable what was sent": 5,
+    "copy nothing after a snapshot": 1,
+    "forget records before they are durable": 40,
+    "forget where a client appended": 5,
+    "have the servers forget what was unknown": 5,
+    "join parts of different commands": 23,
+    "leave the sessions out of a snapshot": 12,
+    "let any replica say where the tail is": 1,
+    "number anew what is sent again": 1,
+    "save the state before its records": 46,
+    "see only the end of what is missing": 1,
+    "send all tags": 1,
+    "settle one number too many": 1,
+    "settle what was sent": 1,
+    "skip what was trimmed": 10,
+    "take one damaged replica for all": 260,
+    "take the index for exact": 3,
+    "time records by the leader alone": 130,
+    "trim past the end": 2,
+    "use the same numbers twice": 1,
+    "vote before the sync": 1,
+}
+"""The seed that caught each bug when it was last looked at; changes give seeds another meaning."""
+PLANTED: Plants = {}
+Right = Callable[..., Any]
+
+
+# ---- the replicated state
+
+
+@planted(Sessions, "find", PLANTED)
+def append_again_what_comes_again(right: Right, self: Sessions, client: int, sequence: int, count: int) -> list[Run]:
+    return [Run(sequence, count, 0)]
+
+
+@planted(Sessions, "add", PLANTED)
+def forget_where_a_client_appended(right: Right, self: Sessions, client: int, run: Run) -> None:
+    if run.sequence % 3:
+        right(self, client, run)
+
+
+@planted(Sessions, "to_json", PLANTED)
+def leave_the_sessions_out_of_a_snapshot(right: Right, self: Sessions) -> list[Any]:
+    return [[], []]
+
+
+@planted(Sessions, "settle", PLANTED)
+def settle_one_number_too_many(right: Right, self: Sessions, client: int, settled: int) -> None:
+    right(self, client, settled + 1)
+
+
+@planted(LogState, "_join", PLANTED)
+def join_parts_of_different_commands(right: Right, self: LogState, fragment: commands.Fragment) -> Applied:
+    self.fragments.append(fragment.data)
+    if len(self.fragments) < fragment.count:
+        return Applied(self.next_gsn)
+    command = commands.decode(b"".join(self.fragments))
+    return self._apply(command)
+
+
+@planted(LogState, "_order", PLANTED)
+def time_records_by_the_leader_alone(right: Right, self: LogState, batch: commands.Batch, applied: Applied) -> None:
+    self.time = min(self.time, batch.time)
+    right(self, batch, applied)
+
+
+@planted(LogState, "_trim", PLANTED)
+def trim_past_the_end(right: Right, self: LogState, trim: commands.Trim, applied: Applied) -> None:
+    self.oldest = max(self.oldest, trim.gsn + 1)
+    right(self, trim, applied)
+
+
+@planted(LogIndex, "around", PLANTED)
+def take_the_index_for_exact(right: Right, self: LogIndex, time: int) -> tuple[int, int]:
+    first, _ = right(self, time)
+    return first, first
+
+
+# ---- a replica
+
+
+@planted(MultiPaxosReplica, "_append", PLANTED)
+def acknowledge_what_is_proposed(
+    right: Right, self: MultiPaxosReplica, request: AppendRequest, sender: str, now: int
+) -> None:
+    right(self, request, sender, now)
+    if self.leader is not None and self.leader.proposed:
+        run = Run(request.sequence, len(request.records), self.state.next_gsn)
+        self.leader._answer(sender, request.client, [run])
+
+
+@planted(MultiPaxosReplica, "_confirmed_question", PLANTED)
+def let_any_replica_say_where_the_tail_is(
+    right: Right, self: MultiPaxosReplica, request: Any, sender: str, now: int
+) -> None:
+    if isinstance(request, TailRequest):
+        state = self.state
+        tail = TailResponse(request.request, state.next_gsn - 1, state.oldest, state.batches)
+        self._out.append(Send(sender, tail))
+    else:
+        right(self, request, sender, now)
+
+
+@planted(MultiPaxosReplica, "_confirm", PLANTED)
+def believe_to_lead_without_asking(right: Right, self: MultiPaxosReplica, now: int) -> None:
+    self._confirming, self._questions = self._questions, {}
+    self._answer_confirmed()
+
+
+@planted(RecordStore, "is_durable", PLANTED)
+def save_the_state_before_its_records(right: Right, self: RecordStore, first: int, end: int) -> bool:
+    return True
+
+
+@planted(RecordCopier, "look", PLANTED)
+def copy_nothing_after_a_snapshot(right: Right, self: RecordCopier, oldest: int, now: int) -> None:
+    return None
+
+
+@planted(RecordStore, "missing", PLANTED)
+def see_only_the_end_of_what_is_missing(right: Right, self: RecordStore, oldest: int) -> Any:
+    gap = right(self, oldest)
+    return None if gap is not None and gap[1] - gap[0] < 3 else gap
+
+
+@planted(RecordStore, "persisted", PLANTED)
+def forget_records_before_they_are_durable(right: Right, self: RecordStore, journal: str, end: int) -> None:
+    for run in self._runs:
+        run.durable = run.end
+    self._shrink()
+
+
+@planted(RecordStore, "cached", PLANTED)
+def send_all_tags(right: Right, self: RecordStore, first: int, end: int, tags: Any = None) -> Any:
+    return right(self, first, end)
+
+
+@planted(Acceptor, "accept", PLANTED)
+def accept_over_a_gap(right: Right, self: Acceptor, first: int, values: Any, commit: int) -> bool:
+    return bool(right(self, min(first, self.matched + 1), values, commit))
+
+
+@planted(Acceptor, "when_durable", PLANTED)
+def vote_before_the_sync(right: Right, self: Acceptor, effect: Any) -> Any:
+    return [effect]
+
+
+# ---- a client
+
+
+@planted(SequenceNumbers, "take", PLANTED)
+def use_the_same_numbers_twice(right: Right, self: SequenceNumbers, count: int) -> int:
+    first = right(self, count)
+    if count > 1:
+        self.next -= 1
+    return int(first)
+
+
+@planted(SequenceNumbers, "settled", PLANTED)
+def settle_what_was_sent(right: Right, self: SequenceNumbers) -> int:
+    return self.next
+
+
+@planted(SequenceNumbers, "hold", PLANTED)
+def have_the_servers_forget_what_was_unknown(right: Right, self: SequenceNumbers, first: int) -> None:
+    self.close(first)
+
+
+@planted(AppendClient, "_expired", PLANTED)
+def call_unavailable_what_was_sent(right: Right, self: AppendClient, append: append_client.PendingAppend) -> None:
+    self._answer(append, Unavailable("no server took the records before the deadline"))
+
+
+@planted(AppendClient, "_send", PLANTED)
+def number_anew_what_is_sent_again(right: Right, self: AppendClient, batch: append_client.Batch) -> None:
+    if batch.attempts:
+        del self._flight[batch.sequence]
+        batch.sequence = number = self.numbers.take(batch.count)
+        self._flight[batch.sequence] = batch
+        for append in batch.appends:
+            append.first = number
+            number += len(append.records)
+    right(self, batch)
+
+
+@planted(read_client.RecordSource, "failed", PLANTED)
+def take_one_damaged_replica_for_all(right: Right, self: Any, answer: Any, sender: str) -> Any:
+    if answer.why is ReadError.UNREADABLE:
+        return Corruption("the log", None, answer.explanation)
+    return right(self, answer, sender)
+
+
+@planted(subscriptions.ActiveSubscription, "_batch", PLANTED)
+def skip_what_was_trimmed(right: Right, self: Any) -> Any:
+    self.position = max(self.position, self._reads.oldest)
+    return right(self)
