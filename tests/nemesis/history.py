@@ -1,13 +1,13 @@
-"""What clients asked and were told, as JSON lines: the evidence of a run on real processes.
+"""The operations of clients and their results, as JSON lines: the evidence of a run on real processes.
 
 One line when an operation begins, one when it ends, all with `process` (who does one thing after another), `time` (ns
 of the machine's monotonic clock, the same for all its processes) and `type`:
 
-    invoke   it begins; `f` says what it is, `ops` what it means to do
-    plan     it has read, and now means to do this
-    ok       it is done, at `version`; `ops` has what it read
+    invoke   it begins; `f`: its kind, `ops`: its intended reads and writes
+    plan     it has read, and will write this
+    ok       it is done, at `version`; `ops`: with the values read
     fail     nothing of it was or ever will be applied
-    info     nobody knows; of what was killed with its client, there is no second line at all
+    info     unknown; an operation that was killed with its client has no second line at all
 
 `ops`: some of ["r", key, value or null], ["w", key, value or null], ["append", key, element], ["cas", key, old or null,
 new or null] and ["scan", start, end, {key: value}]. A write of null is a deletion. A list is kept as its elements with
@@ -45,10 +45,10 @@ class Recorder:
 
 @dataclass(slots=True)
 class Entry:
-    """One operation. `invoked`, `returned`: ns, and None if nobody was told how it ended.
+    """One operation. `invoked`, `returned`: in ns; `returned` is None if the client got no result.
 
-    `version`: of a commit its place in the log, of a read what it was read at, 0 if it does not say. `snapshot`: what a
-    transaction read. `session`: the newest version that its client had seen. `why`: what a failure was told.
+    `version`: of a commit its place in the log, of a read the version that it read, 0 if unknown. `snapshot`: the
+    version of a transaction's reads. `session`: the newest version that its client had seen. `why`: the error of a failure.
     """
 
     process: str
@@ -103,7 +103,7 @@ def load(paths: Iterable[Path]) -> list[Entry]:
     """The operations of all clients, in the order in which they began. Raises ValueError."""
     lines: list[dict[str, Any]] = []
     for path in paths:
-        for line in path.read_bytes().split(b"\n")[:-1]:  # what stands after the last newline is of a write cut short
+        for line in path.read_bytes().split(b"\n")[:-1]:  # after the last newline there is only a write that was cut short
             lines.append(json.loads(line))
     return assemble(lines)
 

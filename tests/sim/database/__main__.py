@@ -24,7 +24,7 @@ OTHERS = (
     "checkpoint taken",
     "told by a shard alone",
 )
-"""What must also have happened in enough seeds."""
+"""Events that must also occur if there are enough seeds."""
 
 
 def suite(engine: str) -> Suite:

@@ -1,9 +1,9 @@
-"""What must be true of a history of the database. Each check raises `Failure`.
+"""Checks of a history of the database. A check raises `Failure`.
 
-The witness is the version: every operation that ended says where in the log it stands or was read, and `Model` is what
-the database says in the end of all versions of all keys. The checks show that the order of the versions is a serial
-order of the transactions (each saw everything before it and nothing after), and that it keeps to real time: strict
-serializability, and with it linearizability of each key. They know nothing of how it is done.
+The version is the witness: every operation that ended has its place in the log, or the version that it read, and
+`Model` has all versions of all keys as the database returns them in the end. The checks show that the order of the
+versions is a serial order of the transactions (each saw everything before it and nothing after), and that it keeps to
+real time: strict serializability, and with it linearizability of each key. They do not depend on the implementation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahe
 
 @dataclass(slots=True)
 class Model:
-    """All versions of all keys, oldest first; whose each is; and what compactions had dropped where."""
+    """All versions of all keys, oldest first; the author of each; and the floors of compactions."""
 
     versions: Mapping[bytes, list[tuple[int, bytes | None]]]
     authors: Mapping[int, Op]
@@ -46,7 +46,7 @@ class Model:
         return {key: entry for key in keys if (entry := self.at(key, version))[1] is not None}
 
     def commits(self) -> dict[int, dict[bytes, bytes | None]]:
-        """What each version wrote, in order."""
+        """The writes of each version, in order."""
         found: dict[int, dict[bytes, bytes | None]] = {}
         for key, versions in self.versions.items():
             for version, value in versions:
@@ -55,7 +55,7 @@ class Model:
 
 
 def check_all(history: History, model: Model, settled: Mapping[TxnId, Outcome]) -> None:
-    """Everything. `settled`: how the transactions ended of which nobody knew, as was asked after all was over."""
+    """Run all checks. `settled`: the outcomes of transactions whose clients did not get one, as returned in the end."""
     check_known(history, model, settled)
     check_reads(history, model)
     check_serial(history, model)
@@ -68,13 +68,13 @@ def check_all(history: History, model: Model, settled: Mapping[TxnId, Outcome]) 
 
 
 def writers(history: History, *statuses: str) -> Iterable[Op]:
-    """Transactions that ended so."""
+    """Transactions with this status."""
     return (op for op in history.ops if op.what in WRITERS and op.writes and op.status in statuses)
 
 
 def check_known(history: History, model: Model, settled: Mapping[TxnId, Outcome]) -> None:
-    """Nothing lost: what committed is there, whole, at its version. Nothing doubled: once. Nothing of what failed, nor
-    of what nobody wrote, and of what nobody knew just what the outcome says."""
+    """Committed writes are present once and complete, at their version. Writes of failed transactions, or without an
+    author, are absent; writes of unknown outcome follow the settled outcome."""
     commits = model.commits()
     mine: dict[int, Op] = {}
     for op in writers(history, "ok"):
@@ -105,7 +105,7 @@ def check_known(history: History, model: Model, settled: Mapping[TxnId, Outcome]
 
 
 def check_reads(history: History, model: Model) -> None:
-    """What was read at a version is the database as of that version: one snapshot, whole."""
+    """Reads at a version return the database as of that version: one whole snapshot."""
     for op in history.ops:
         if op.status == "open" or (op.believes and op.status == "ok"):
             continue
@@ -119,7 +119,7 @@ def check_reads(history: History, model: Model) -> None:
 
 
 def check_serial(history: History, model: Model) -> None:
-    """A transaction that committed saw everything before it: nothing it had read changed up to its version."""
+    """A committed transaction saw everything before it: nothing it had read changed up to its version."""
     for op in writers(history, "ok"):
         _compare(op, model, op.version - 1, "a transaction sees all before it")
         for condition in op.conditions:
@@ -128,7 +128,7 @@ def check_serial(history: History, model: Model) -> None:
 
 
 def _stored(value: bytes | None) -> Value:
-    """As the map has it: a large value is known by its digest."""
+    """The value as the map holds it: a large value by its digest."""
     return value if value is None or len(value) <= INLINE_VALUE_BYTES else Place(0, 0, len(value), digest(value))
 
 
@@ -153,7 +153,8 @@ def _compare(op: Op, model: Model, at: int, check: str) -> None:
 
 
 def check_real_time(history: History, model: Model) -> None:
-    """What had returned before an operation began comes before it, also before a commit that nobody heard of."""
+    """An operation that had returned before another one began precedes it, also if the later one is a commit without a
+    reply."""
     places = {id(op): version for version, op in model.authors.items()}
     moments: list[tuple[int, bool, Op]] = []
     for op in history.ops:
@@ -173,19 +174,19 @@ def check_real_time(history: History, model: Model) -> None:
 
 
 def _is_settled(op: Op) -> bool:
-    """Its version is that of the record by which somebody settled it, perhaps before it began."""
+    """Its version is that of the record by which a client settled it, perhaps before it began."""
     return op.verdict is not None and op.verdict.reason is Reason.DANGLING
 
 
 def check_sessions(history: History) -> None:
-    """A client never sees less than it has seen."""
+    """A client never reads an older state than before."""
     for op in history.ops:
         if op.status == "ok" and op.version < op.session and op.what not in LOOKING_BACK:
             raise Failure("a session does not go back", f"{op} after {op.session}")
 
 
 def check_aborts(history: History, model: Model) -> None:
-    """What a transaction is told of why it aborted is so."""
+    """The reported reason of an abort is true."""
     labels = {op.version: op.label for op in writers(history, "ok")}
     for op in writers(history, "fail"):
         verdict = op.verdict
@@ -219,7 +220,7 @@ def check_aborts(history: History, model: Model) -> None:
 
 
 def check_lists(history: History, model: Model) -> None:
-    """A list only grows, until it is deleted; what was appended is there once."""
+    """A list only grows, until it is deleted; each appended element is present once."""
     for key in LISTS:
         before: list[bytes] = []
         ever: set[bytes] = set()
@@ -235,7 +236,7 @@ def check_lists(history: History, model: Model) -> None:
 
 
 def check_bank(history: History, model: Model) -> None:
-    """Money is neither made nor lost, at any version nor in any read."""
+    """The total of the bank is constant, at every version and in every read."""
     total = BALANCE * len(ACCOUNTS)
     for version, writes in model.commits().items():
         if any(account in writes for account in ACCOUNTS):
@@ -251,7 +252,7 @@ def check_bank(history: History, model: Model) -> None:
 
 
 def check_outcomes(history: History, settled: Mapping[TxnId, Outcome]) -> None:
-    """Whoever asks how a transaction ended is told the same, and of one that had returned is told how."""
+    """All answers for the outcome of a transaction are equal, and equal to the result that its client got."""
     ends = {op.txn: op for op in history.ops if op.what in WRITERS and op.txn is not None}
     told: dict[TxnId, Outcome] = dict(settled)
     for op in history.ops:

@@ -1,4 +1,4 @@
-"""A cluster with a database on it: mapping servers and transaction clients beside all that an engine has."""
+"""A cluster with a database on it: mapping servers and transaction clients on an engine's cluster."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ PLACEMENTS: tuple[Placement | None, ...] = (None, None, ByHash((1, 2)), ByPrefix
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """What stands on the log. `peers`: whether mapping servers take checkpoints from each other. `disk`: whether they
-    have one, with a checkpoint every `every_s` seconds (of 20 ms) or `overlay_bytes`."""
+    """The database of a cluster. `peers`: whether mapping servers take checkpoints from each other. `disk`: whether
+    they have one, with a checkpoint every `every_s` seconds (of 20 ms) or `overlay_bytes`."""
 
     servers: int = 2
     clients: int = 2
@@ -54,10 +54,10 @@ class Top:
 class DatabaseCluster(Cluster):
     """`mapping` and `clients` are the processes of the database. `hedge`, `decide`, `takeover` are heartbeats.
 
-    `checkpoints`: so many were taken by one mapping server from another. `drives`: what each has on disk, if they have
-    one. `floors`: what compactions have allowed so far. `held`: by mapping server and client what it was last asked to
-    hold, and when by its clock. `is_calm`: no fault keeps servers from hearing what clients hold. `at_ending` is given
-    the next server that is about to end a compaction.
+    `checkpoints`: the number of checkpoints that a mapping server took from another one. `drives`: the disks of mapping
+    servers. `floors`: the versions that compactions have allowed so far. `held`: by mapping server and client the last
+    lease that it received, and when by its clock. `is_calm`: no fault delays leases for long. `at_ending` is called
+    with the next server that is about to end a compaction.
     """
 
     def __init__(self, world: World, shape: Shape, top: Top) -> None:
@@ -81,12 +81,12 @@ class DatabaseCluster(Cluster):
             self.add_application(f"application-{number}")
 
     def _begin_anew(self, process: Process, *_: Any) -> None:
-        """A server that lacks what was trimmed has stopped: it is started again, with nothing."""
+        """Restart a server that has stopped since it lacked trimmed records, with an empty map."""
         self.world.counts["server begins anew"] += 1
         self.world.after(self.shape.heartbeat_ns, lambda _: None if process.core is not None else process.start(), None)
 
     def keep(self, batch: Batch) -> None:
-        """What is in the log before a compaction trims it: whoever does that has applied it."""
+        """Keep records before a compaction trims them: every server that trims has applied them."""
         for record in batch.records:
             assert self.archive.setdefault(record.gsn, record) == record, "DBS-1"
         self.floors.fold(batch)
@@ -143,7 +143,7 @@ class DatabaseCluster(Cluster):
         return build
 
     def _check_restored(self, address: Address, replica: Replica) -> None:
-        """What is on disk says what the log said up to there (MAP-4). A checkpoint that was cut short may know newer
+        """The map on disk equals a replay of the log up to there (MAP-4). An interrupted checkpoint may have newer
         places of large values."""
         self.world.counts["started from a checkpoint on disk"] += 1
         records = [record for gsn, record in sorted(self.archive.items()) if gsn <= replica.applied]
@@ -153,7 +153,7 @@ class DatabaseCluster(Cluster):
             raise Failure("a checkpoint on disk is the state that it covers", f"{address} at {replica.applied}")
 
     def _check_restated(self, replica: Replica) -> None:
-        """DBS-13: where a rebuild would look for large values nothing was allowed to be trimmed."""
+        """DBS-13: records in which a rebuild would look for large values may not be trimmed."""
         floor, began = replica.cleaned, replica.ended
         restated = {}
         for gsn, (_, _, tag, payload) in self.archive.items():
@@ -171,7 +171,7 @@ class DatabaseCluster(Cluster):
                         raise Failure("DBS-13: a compaction restates what it leaves behind", what)
 
     def _listen(self, server: MappingServer, config: MappingConfig, process: Process) -> None:
-        """Judge what a server asks of the log for compactions, by the leases that it has received."""
+        """Check a server's compactions by the leases that it has received."""
         line, handle, judged = server.log.call, server.handle, [()]
         held = self.held[config.address] = {}
 
@@ -209,7 +209,7 @@ class DatabaseCluster(Cluster):
         server.log.call = call  # type: ignore[method-assign]
 
     def add_server_alone(self, address: Address) -> Process:
-        """One more mapping server, not started, that knows no other one."""
+        """Add a mapping server without peers, not started."""
         self.top = replace(self.top, peers=False)
         return self._add_mapping(address)
 
@@ -222,7 +222,7 @@ class DatabaseCluster(Cluster):
         return server
 
     def add_application(self, address: Address) -> Process:
-        """One more client of the database, not started."""
+        """Add a client of the database, not started."""
         config = DatabaseConfig(
             address=address,
             servers=self._servers,
@@ -256,25 +256,25 @@ class DatabaseCluster(Cluster):
         return self._add(self.clients, address, "client", build)
 
     def replicas(self) -> list[Replica]:
-        """What the mapping servers hold."""
+        """The replicas of the running mapping servers."""
         cores: list[Any] = [process.core for process in self.mapping if process.core is not None]
         return [core.replica for core in cores]
 
 
 @cache
 def cluster_on(engine: str) -> Callable[[World, Shape, Top], DatabaseCluster]:
-    """What makes a cluster of this engine with a database on it."""
+    """Builds a cluster of this engine with a database on it."""
     return type("DatabaseCluster", (DatabaseCluster, simulation_of(engine).Cluster), {})  # type: ignore[arg-type]
 
 
 @cache
 def faults_on(engine: str) -> Callable[[DatabaseCluster, Any, Trouble], DatabaseFaults]:
-    """What makes trouble there."""
+    """Injects faults there."""
     return type("DatabaseFaults", (DatabaseFaults, simulation_of(engine).Faults), {})  # type: ignore[arg-type]
 
 
 def _without_places(image: list[Any]) -> list[Any]:
-    """The state of a server, of large values only what they are."""
+    """The state of a server, without the places of large values."""
     return [
         [row._replace(value=row.value[2:]) if isinstance(row.value, Place) else row for row in part.rows]
         if isinstance(part, MapRows)
@@ -284,7 +284,7 @@ def _without_places(image: list[Any]) -> list[Any]:
 
 
 class DatabaseFaults(Faults):
-    """The same trouble, and mapping servers have their share of it."""
+    """The faults of the engine, and those of mapping servers."""
 
     def _fault(self, _: None) -> None:
         if self.healed:
@@ -308,7 +308,7 @@ class DatabaseFaults(Faults):
         return self._kill_one("mapping")
 
     def kill_all_mapping(self) -> bool:
-        """None is left that has a checkpoint."""
+        """Kill all mapping servers, so that none with a checkpoint remains."""
         assert isinstance(self.cluster, DatabaseCluster)
         for process in self.cluster.mapping:
             if process.core is not None:
@@ -323,7 +323,7 @@ class DatabaseFaults(Faults):
         return process is not None
 
     def isolate_mapping(self) -> bool:
-        """From everybody, or from the log alone: clients still ask it."""
+        """Cut a mapping server off from all others, or from the log alone, so that clients can still reach it."""
         process = self._mapping()
         if process is None:
             return False
@@ -339,14 +339,14 @@ class DatabaseFaults(Faults):
         return process is not None
 
     def _drive(self) -> tuple[Process, Drive] | None:
-        """A mapping server that is up, and its disk."""
+        """A running mapping server, and its disk."""
         process = self._mapping()
         assert isinstance(self.cluster, DatabaseCluster)
         drive = self.cluster.drives.get(process.address) if process is not None else None
         return None if process is None or drive is None else (process, drive)
 
     def lose_mapping_disk(self) -> bool:
-        """It comes back with nothing."""
+        """Kill it, and lose its disk."""
         found = self._drive()
         if found is not None:
             self._kill(found[0], self._span())
@@ -354,8 +354,8 @@ class DatabaseFaults(Faults):
         return found is not None
 
     def kill_mapping_in_mid_checkpoint(self) -> bool:
-        """When it next writes one, between two of its transactions. When it is back the log may be out of its reach for
-        a while, so that it has what is on disk and no more."""
+        """Kill it during its next checkpoint, between two transactions of the disk. After the restart the log may be
+        unreachable for a while, so that it has only its disk."""
         found = self._drive()
         if found is None:
             return False
@@ -387,21 +387,21 @@ class DatabaseFaults(Faults):
         drive.is_full = False
 
     def _compacting(self) -> Process | None:
-        """A mapping server in the middle of a compaction."""
+        """A mapping server during a compaction."""
         assert isinstance(self.cluster, DatabaseCluster)
         up: list[Any] = [one for one in self.cluster.mapping if one.core is not None]
         found: Process | None = self._pick([one for one in up if one.core.compactor.phase is not Phase.IDLE])
         return found
 
     def kill_compacting(self) -> bool:
-        """For long enough, or not, that another one takes over."""
+        """Kill it, with and without time for another one to take over."""
         process = self._compacting()
         if process is not None:
             self._kill(process, self.draw.randint(0, 10) * self.cluster.shape.heartbeat_ns + 1)
         return process is not None
 
     def pause_ending(self) -> bool:
-        """Who next ends a compaction does so when another one has begun, perhaps."""
+        """Pause the next server that ends a compaction, so that another one may begin one meanwhile."""
         assert isinstance(self.cluster, DatabaseCluster)
 
         def strike(process: Process) -> None:
@@ -416,7 +416,7 @@ class DatabaseFaults(Faults):
         return True
 
     def pause_compacting(self) -> bool:
-        """So that it goes on when another one has taken over."""
+        """Pause it, so that it resumes after another one has taken over."""
         process = self._compacting()
         if process is not None:
             process.pause()

@@ -1,7 +1,8 @@
-"""What compactions have allowed up to each record: the oldest version to be read, and where the log may begin.
+"""The versions that compactions have allowed up to each record: the oldest readable version, and where the log may
+begin.
 
-It is folded from the records of the log by the rules of PROTOCOL.md ("Compaction"), without the code under test. What
-servers refuse and trim is judged by it.
+Computed from the records of the log by the rules of PROTOCOL.md ("Compaction"), without the code under test. The checks
+compare refusals and trims of servers with it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from logdb.store.records import BEGINNING, ENDING, PIN, decode_pin
 
 
 class Floors:
-    """Up to `through`. `floor`: the oldest version that can be read there; `cleaned`: before it nothing is needed."""
+    """The state after `through`. `floor`: the oldest readable version; `cleaned`: records before it may be trimmed."""
 
     def __init__(self) -> None:
         self.through = self.floor = self.cleaned = 0
@@ -23,7 +24,7 @@ class Floors:
         self._moments: list[tuple[int, int, int]] = [(0, 0, 0)]
 
     def fold(self, batch: Batch) -> None:
-        """What comes next in the log, or has been seen already."""
+        """Add the next records of the log; known ones are skipped."""
         for record in batch.records:
             if record.gsn > self.through:
                 self._fold(record)

@@ -1,4 +1,4 @@
-"""What the clients of the database asked and were told: the evidence that `checks.py` judges."""
+"""The calls of the clients of the database and their results: the evidence for `checks.py`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Versioned = tuple[int, bytes | None]
 
 @dataclass(slots=True)
 class Op:
-    """One operation of one client. `invoked` and `returned` number the moments of a history, `times` are virtual (ns).
+    """One operation of one client. `invoked` and `returned` number the events of a history, `times` are virtual (ns).
 
-    `status`: "open"; "ok"; "fail", which means that nothing of it was or will ever be applied; "info": nobody knows.
-    `version`: of a commit its place in the log, of a read what it was read at. `snapshot`: what a transaction read.
-    `session`: what its client had seen when this began. `floor`: the oldest version that any server might have had
-    when it ended. `seen`: values read through the interface for programs, which tells no versions; `believes`: they are
-    what another transaction of the process had written, and no snapshot. `histories`: of keys, newest first. `told`:
-    the exception that it ended with; `has_deadline`: it may end because that has passed.
+    `status`: "open"; "ok"; "fail": nothing of it was or will be applied; "info": unknown. `version`: of a commit its
+    place in the log, of a read the version that it read. `snapshot`: the reads of a transaction. `session`: the newest
+    version that its client had seen at the beginning. `floor`: the oldest version that any server might have had at the
+    end. `seen`: values read through the interface for programs, which returns no versions; `believes`: they are
+    speculative, written by another transaction of the process. `histories`: of keys, newest first. `told`: the
+    exception that it ended with; `has_deadline`: it may end because that has passed.
     """
 
     what: str
@@ -59,13 +59,13 @@ class History:
         self.moment = 0
 
     def invoke(self, what: str, client: str, now: int) -> Op:
-        """An operation begins."""
+        """Record the beginning of an operation."""
         self.moment += 1
         op = Op(what, client, self.moment, (now, 0))
         self.ops.append(op)
         return op
 
     def complete(self, op: Op, status: str, now: int) -> None:
-        """It has ended, as far as its client can tell."""
+        """Record its end, as its client sees it."""
         self.moment += 1
         op.status, op.returned, op.times = status, self.moment, (op.times[0], now)

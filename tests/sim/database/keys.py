@@ -1,4 +1,4 @@
-"""The keys of the workloads, and what their values mean."""
+"""The keys of the workloads, and the meaning of their values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ ACCOUNTS = [b"account %d" % number for number in range(5)]
 CELLS = [b"cell %d" % number for number in range(3)]
 KEYS = [*LISTS, *ACCOUNTS, *CELLS]
 BALANCE = 100
-"""What an account holds that was never written, or was deleted."""
+"""The balance of an account that was never written, or was deleted."""
 
 
 def elements_of(value: bytes | None) -> list[bytes]:

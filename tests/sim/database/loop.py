@@ -13,7 +13,7 @@ from tests.sim.process import Process
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """The loop of one life of a process: it stands still while that is paused, and ends with it.
+    """The loop of one life of a process: it stops while the process is paused, and ends with it.
 
     A second of the loop takes `second_ns` of virtual time.
     """
@@ -29,7 +29,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """It is the loop that runs."""
+        """Make it the running loop."""
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
@@ -85,7 +85,7 @@ class Loop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A task of a process that has died is given up where it stands; anything else has no business here."""
+        """Tasks of a process that has died are dropped; any other error is raised."""
         error = context.get("exception")
         if error is not None and not self.is_over:
             raise error

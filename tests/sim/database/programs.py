@@ -1,8 +1,8 @@
-"""Programs: transactions as `logdb.aio` runs them, with what a client believes of its own process's writes.
+"""Programs: transactions as `logdb.aio` runs them, with speculative reads of writes of the same process.
 
 All code above the client core is real: `Database.attempt`, `LazySnapshotReader`, `Speculation`, `ClusterBackend`. Each
 attempt of a program's body is one operation of the history. The result of a program, or its own exception, must follow
-from values that were there: nothing but a commit comes of a belief.
+from committed values: speculative ones may only lead to a commit.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from tests.sim.database.workload import Application
 
 SECOND_NS = 100 * MILLISECOND
-"""A second of the clients: what was written within one is believed."""
+"""The length of a second of the clients: writes of the last one are read speculatively."""
 ATTEMPTS = 2
 """Of those that conflict: the pause between the first two is none, and nothing of it is random."""
 
 
 class Refused(Exception):
-    """A program ends with an exception of its own, for what it has read."""
+    """An exception of a program, raised for the values that it has read."""
 
 
 class Host(ClusterBackend):
-    """The host of a client whose core is a simulated process's. What each transaction does is put down in `ops`."""
+    """The backend of a client whose core runs in a simulated process. Operations of each transaction are recorded in
+    `ops`."""
 
     def __init__(self, application: Application, loop: Loop) -> None:
         self.path, self.timeout_s, self.closed = "simulated", 1e9, False
@@ -87,7 +88,7 @@ class Host(ClusterBackend):
 
 
 class Programs:
-    """Those of one life of a client. `running`: by number the worker of each, and its attempt under way."""
+    """The programs of one life of a client. `running`: by number the worker of each, and its attempt under way."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -136,7 +137,7 @@ class Programs:
         self._forget(number)
 
     def _forget(self, number: int) -> None:
-        """What an attempt under way has read has no consequences."""
+        """End an attempt under way as failed, without its reads."""
         worker, op = self.running[number]
         if op is not None and op.status == "open":
             op.seen = {}
@@ -144,7 +145,7 @@ class Programs:
         self.running[number] = worker, None
 
     async def _body(self, txn: aio.Transaction, number: int, keys: list[bytes], ends: str) -> Op:
-        """Read some keys, and append to the first one, delete it, or do no such thing."""
+        """Read some keys, and append to the first one, delete it, or only read."""
         self._forget(number)
         application = self._application
         op = application.invoke("run")
@@ -162,7 +163,7 @@ class Programs:
         return op
 
     def killed(self) -> Iterator[int]:
-        """The workers whose process has died; what was under way is known to nobody."""
+        """The workers whose process has died; their operations under way have unknown outcomes."""
         for worker, op in self.running.values():
             if op is not None and op.status == "open":
                 if op.believes or op.txn is None:

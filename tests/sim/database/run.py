@@ -1,4 +1,4 @@
-"""One seed of the database from beginning to end: what it consists of, trouble, healing, liveness, checks."""
+"""One seed of the database from beginning to end: plan, faults, healing, liveness, checks."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ from tests.sim.run import Simulation as LogSimulation
 from tests.sim.world import Failure, World
 
 COMPACTING = 0.7
-"""So many seeds have compactions."""
+"""The share of seeds with compactions."""
 
 OVERTAKING = ("pause who compacts",) * 3 + ("pause who ends a compaction",) * 3 + ("kill who compacts",) * 2
 CRASHING = ("kill mapping in mid checkpoint",) * 4 + ("lose mapping disk",)
-"""Faults that go together with compactions in some seeds: another server takes over; tables are written in part."""
+"""Faults that are combined with compactions in some seeds: another server takes over; tables are written in part."""
 
 DISKS = 0.7
-"""In so many mapping servers have one."""
+"""The share of seeds in which mapping servers have a disk."""
 
 PATIENCE = 400
-"""So many heartbeats after healing everything must be well again."""
+"""Number of heartbeats after healing within which the cluster must work normally again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a seed decides before it starts."""
+    """The plan of a seed."""
 
     shape: Shape
     top: Top
@@ -67,7 +67,7 @@ class Plan:
 
 
 def database_plan_of(draw: random.Random, engine: str) -> Plan:
-    """The swarm: a cluster as the log's simulations have it, and something of the database on it."""
+    """The plan of a seed: a cluster as in the simulations of the log, and a database on it."""
     below = plan_of(draw, engine)
     trouble = below.trouble
     if trouble.faults or trouble.operations:
@@ -93,7 +93,7 @@ def database_plan_of(draw: random.Random, engine: str) -> Plan:
 
 
 class Simulation(LogSimulation):
-    """A seed while it runs. It begins and heals as a simulation of the log does."""
+    """A running seed. It begins and heals as a simulation of the log does."""
 
     plan: Plan  # type: ignore[assignment]
     cluster: DatabaseCluster
@@ -123,7 +123,7 @@ class Simulation(LogSimulation):
         self.applications: list[Application] = []
 
     def _plan_compactions(self, draw: random.Random) -> None:
-        """Some, and in some seeds just those faults that end one in the middle."""
+        """Add compactions, and in some seeds only faults that interrupt them."""
         load, trouble = self.plan.load, self.plan.trouble
         load = replace(load, doing=(*load.doing, "compact"), compacting=draw.choice((5, 15, 40)))
         often: tuple[str, ...] = draw.choice(((), (), OVERTAKING, CRASHING))
@@ -134,7 +134,7 @@ class Simulation(LogSimulation):
         self.plan = replace(self.plan, load=load, trouble=trouble)
 
     def run(self) -> None:
-        """All of it. Raises Failure."""
+        """Run the seed. Raises Failure."""
         world, plan, cluster = self.world, self.plan, self.cluster
         try:
             cluster.start()
@@ -181,7 +181,7 @@ class Simulation(LogSimulation):
         check_all(self.history, Model(replayed.versions, authors, self.cluster.floors), settled)
 
     def _settle_down(self, limit: int) -> None:
-        """Let compactions end, and the log be trimmed, before anything is judged."""
+        """Wait until compactions have ended and the log is trimmed."""
         cluster = self.cluster
         tail = self._ask(log.Tail(), limit)
 
@@ -205,12 +205,12 @@ class Simulation(LogSimulation):
         return result
 
     def _settle(self, auditor: Operator, limit: int) -> dict[TxnId, Ended]:
-        """How everything ended of which nobody knows."""
+        """The outcomes of all transactions whose clients did not get one."""
         settled = {}
         for op in self.history.ops:
             if op.what in WRITERS and op.txn is not None and op.status == "info":
                 result = auditor.ask(calls.Settle(op.txn), limit)
-                if isinstance(result, OutcomeUnknown):  # of so long ago that only the replay knows
+                if isinstance(result, OutcomeUnknown):  # too old: only the replay has its outcome
                     result = Ended(Status.FORGOTTEN, 0)
                 if isinstance(result, Exception):
                     raise Failure("liveness: the auditor is served", f"{op}: {result!r}")
@@ -218,7 +218,7 @@ class Simulation(LogSimulation):
         return settled
 
     def _answers(self, auditor: Operator, limit: int) -> dict[bytes, list[tuple[int, bytes | None]]]:
-        """All versions of all keys that the database still has, as it answers in the end."""
+        """All versions of all keys that the database still has, by its answers."""
         versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
         at = self._ask_auditor(auditor, calls.Version(), limit)
         for key in KEYS:
@@ -233,7 +233,7 @@ class Simulation(LogSimulation):
         return versions
 
     def _compare_answers(self, answers: dict[bytes, list[tuple[int, bytes | None]]], replayed: Replayed) -> None:
-        """What the database answers is what the log says, back to the floor."""
+        """The answers of the database equal a replay of the log, back to the floor."""
         floor = replayed.replica.coordinator.floor
         for key, answered in answers.items():
             versions = replayed.versions.get(key, [])
@@ -245,7 +245,7 @@ class Simulation(LogSimulation):
     # ---- servers
 
     def _compare_servers(self, limit: int) -> Replayed:
-        """DBS-1: all mapping servers hold the same, and the same as a replay of the log from nothing."""
+        """DBS-1: all mapping servers have the same state, equal to a replay of the whole log."""
         cluster = self.cluster
         tail = self._ask(log.Tail(), limit)
         images: dict[int, Any] = {}
@@ -286,7 +286,7 @@ class Simulation(LogSimulation):
         return replayed
 
     def _check_shards(self, truth: Truth, replayed: Replayed) -> None:
-        """DBS-17: the records of a shard alone say what became of its objects, if not up to the end."""
+        """DBS-17: the records of a shard alone give the versions of its objects, up to some version."""
         placement = PLACEMENTS[self.plan.top.placement]
         for key in KEYS if placement is not None else ():
             try:
@@ -303,7 +303,7 @@ class Simulation(LogSimulation):
                 raise Failure("DBS-17: a shard knows its objects", f"{key!r} to {through} is {versions}, not {whole}")
 
     def _rebuild(self, limit: int) -> None:
-        """DBS-12: the trimmed log alone says the same."""
+        """DBS-12: the trimmed log alone gives the same state."""
         self.world.counts["rebuilt of a trimmed log"] += 1
         process = self.cluster.add_server_alone("rebuilder")
         process.start()
@@ -324,7 +324,7 @@ class Simulation(LogSimulation):
             raise Failure("DBS-12: the trimmed log says what the whole one did", "")
 
     def _count(self, truth: Truth) -> None:
-        """What must have happened in some seeds for the others to mean anything."""
+        """Count events that must occur in some seeds for the checks to mean anything."""
         counts, seen = self.world.counts, set[bytes]()
         for _, tag, payload in truth.records.values():
             counts["large value"] += tag == VALUE
@@ -335,10 +335,10 @@ class Simulation(LogSimulation):
 
 
 class Replayed:
-    """What the whole log says, also of what was trimmed, from nothing.
+    """A replay of the whole log, with its trimmed records.
 
-    `versions`: of each key, oldest first; `authors`: by version whose it is; `decided`: of each transaction, when its
-    first record was met.
+    `versions`: of each key, oldest first; `authors`: the transaction of each version; `decided`: of each transaction,
+    at its first record.
     """
 
     def __init__(self, truth: Truth, values: dict[bytes, bytes]) -> None:
@@ -361,7 +361,7 @@ class Replayed:
                         self.versions.setdefault(key, []).append((gsn, whole))
 
     def outcome(self, txn: TxnId) -> Ended:
-        """How a transaction ended, for ever."""
+        """The final outcome of a transaction."""
         decided = self.decided.get(txn)
         if decided is None or not decided.verdict.committed:
             return Ended(Status.ABORTED, 0 if decided is None else decided.version)
@@ -369,7 +369,7 @@ class Replayed:
 
 
 def check_decisions(truth: Truth, fresh: Replica) -> None:
-    """DBS-8: the decision records of the log tell of every aborted commit record up to where the last one reaches."""
+    """DBS-8: the decision records name every aborted commit record up to the version that the last one covers."""
     through, told = 0, set[int]()
     for gsn in sorted(truth.records):
         if truth.records[gsn][1] == DECISION:
@@ -379,13 +379,13 @@ def check_decisions(truth: Truth, fresh: Replica) -> None:
             through = max(through, decision.through)
             told.update(decision.aborted)
     aborted = set(fresh.coordinator.ledger.aborted_between(0, through))
-    told = {gsn for gsn in told if gsn >= fresh.coordinator.floor}  # of what was before that nothing is kept
+    told = {gsn for gsn in told if gsn >= fresh.coordinator.floor}  # earlier ones are no longer kept
     if told != aborted:
         raise Failure("DBS-8: decision records say what was decided", f"{told ^ aborted} up to {through}")
 
 
 def told_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[int, list[tuple[int, bytes | None]]]:
-    """(up to which version, the versions) as the records of the shard of `key` say. Raises Unavailable."""
+    """(through which version, the versions) by the records of the shard of `key`. Raises Unavailable."""
     shard = placement(key) or 0
     history = ShardHistory(key, shard)
     for gsn in range(truth.oldest, truth.tail + 1):
@@ -404,7 +404,7 @@ def told_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[int, 
 
 
 def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
-    """DBS-6: what a client was told is the verdict of the first record with its transaction's id."""
+    """DBS-6: a client's verdict is that of the first record with its transaction's id."""
     first: dict[TxnId, int] = {}
     for gsn in sorted(truth.records):
         if truth.records[gsn][1] == COMMIT:

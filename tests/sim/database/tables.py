@@ -1,9 +1,9 @@
-"""The disk of a mapping server: the files of its checkpoint, and what a kill leaves of them.
+"""The disk of a mapping server: the files of its checkpoint, and their state after a kill.
 
-`Checkpoints`, which decides what is written when, and `Checkpoint`, which knows how, are the real ones, on real files
-in memory, in a loop of virtual time. The disk records each operation on a file; each takes its time and is not durable
-before the sync that the code must ask for. A kill is a power failure: operations that the writer has not reached by
-then never happened, and of those that were not synced any may be lost or torn.
+`Checkpoints`, which schedules writing, and `Checkpoint`, which writes, are the real ones, on real files in memory, in a
+loop of virtual time. The disk records each operation on a file; each takes its time and is not durable before the sync
+that the code must request. A kill is a power failure: operations that the writer has not reached by then never
+happened, and of those that were not synced any may be lost or torn.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tests.sim.process import Process
 from tests.sim.world import Failure
 
 SECOND_NS = 20 * MILLISECOND
-"""A second of the real code: it looks every half of one whether a checkpoint is due."""
+"""The length of a second of the real code, which checks twice in it whether a checkpoint is due."""
 OPERATION_NS = MILLISECOND // 2
-"""How long an operation on a file takes."""
+"""The duration of an operation on a file."""
 LEVEL_BYTES = 20_000
-"""Small runs are of several levels, so that some merges are of all runs and others are not."""
+"""The size of small runs, so that there are several levels: some merges are of all runs and others are not."""
 MEMORY = Path("/dev/shm")
 FULL = Fault(frozenset({"create", "write", "sync"}), 0, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), forever=True)
 
 
 class Drive:
-    """What a mapping server has on disk. `trap`: called when something is next written, with how long it takes (ns)."""
+    """The disk of a mapping server. `trap`: called at the next write, with its duration (ns)."""
 
     def __init__(self, process: Process, overlay_bytes: int, every_s: float) -> None:
         self._process, self._overlay_bytes, self._every_s = process, overlay_bytes, every_s
@@ -60,7 +60,7 @@ class Drive:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no space left."""
+        """Whether the disk is full."""
         return self._disk.fault is not None
 
     @is_full.setter
@@ -68,7 +68,7 @@ class Drive:
         self._disk.fault = FULL if is_full else None
 
     def mount(self) -> Checkpoints:
-        """What a life of the server begins with."""
+        """The checkpoint with which a life of the server begins."""
         path = self._path()
         shutil.rmtree(path, ignore_errors=True)
         if self._image:
@@ -107,13 +107,13 @@ class Drive:
         self._medium = Crash(())
 
     def _done(self) -> list[Operation]:
-        """The operations that were recorded, for which this is to account."""
+        """The recorded operations that are not accounted for yet."""
         self._disk.position()
         operations, self._disk.operations = self._disk.operations, []
         return operations
 
     def begin(self, _: Any = None) -> None:
-        """The server has started."""
+        """Begin checkpoints, after the server has started."""
         core: Any = self._process.core
         assert self.checkpoints is not None
         if core is None or core.replica.map is not self.checkpoints.map:
@@ -123,13 +123,13 @@ class Drive:
             self.checkpoints.begin(core)
 
     def settle(self) -> None:
-        """Time has passed."""
+        """Account for time that has passed."""
         now = self._process.world.now
         while self._waiting and self._waiting[0][0] <= now:
             self._medium.then([self._waiting.pop(0)[1]])
 
     def crash(self, wipe: bool) -> None:
-        """The server is no more."""
+        """The server has ended: unsynced operations are lost in part, or with `wipe` all files."""
         self.trap = None
         if wipe:
             self.wipe()
@@ -138,7 +138,7 @@ class Drive:
             self._image = self._draw.choice(list(self._medium.images(self._draw, 1)))
 
     def wipe(self) -> None:
-        """All is lost."""
+        """Lose all files."""
         self._image = {}
         self.is_full = False
 
@@ -151,7 +151,7 @@ class Drive:
         raise Failure("a checkpoint can be written and read", f"{self._process.address}: {why!r}")
 
     def write(self, work: Callable[[], None]) -> int:
-        """Do what the thread of the checkpoints does; returns how long that takes."""
+        """Run the next step of the checkpoint thread; returns its duration."""
         now = self._process.world.now
         assert self.checkpoints is not None
         kept = self.checkpoints.map.checkpoint

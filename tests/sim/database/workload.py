@@ -1,13 +1,14 @@
-"""What applications do with the database: four workloads and questions about each other's transactions.
+"""The applications of the database: four workloads, and questions for the outcomes of transactions.
 
-- list-append: transactions over several keys, each of which holds a list; every element is appended once. Now and then
-  a list is deleted, and begins anew.
-- bank: transfers between accounts whose sum never changes. An account with what one has that was never opened may be
-  deleted.
-- compare-and-set: single keys, written or deleted where they hold what was read.
-- programs (`programs.py`): transactions as `logdb.aio` runs them, which believe what others of their process wrote.
+- list-append: transactions over several keys, each of which holds a list; every element is appended once. Sometimes a
+  list is deleted, and starts again.
+- bank: transfers between accounts whose sum never changes. An account with the balance of one that was never opened may
+  be deleted.
+- compare-and-set: single keys, written or deleted if they hold the value that was read.
+- programs (`programs.py`): transactions as `logdb.aio` runs them, with speculative reads of other writes of their
+  process.
 
-Each client process runs a few workers; a worker is a generator that yields calls, or a `Pause`, and is sent results.
+Each client process runs a few workers; a worker is a generator that yields calls, or a `Pause`, and gets results.
 """
 
 from __future__ import annotations
@@ -55,19 +56,19 @@ WEIGHTS = {
     "outcome": 6,
     "settle": 2,
 }
-"""What workers do, and how often next to each other. A seed turns some of it off."""
+"""The operations of workers, and their relative frequency. A seed uses some of them."""
 
 Steps = Generator[Any, Any, None]
 
 
 class Pause(NamedTuple):
-    """Do nothing for a while."""
+    """Wait for a while."""
 
     ns: int
 
 
 class Overtaken(Exception):
-    """A compaction was faster than who reads."""
+    """A compaction has passed the version of a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Load:
     think_ns: int = 5 * MILLISECOND
     element_bytes: int = 8
     hasty: float = 0.1
-    """So many commits have a deadline."""
+    """The share of commits with a deadline."""
     compacting: int = 0
 
 
@@ -98,10 +99,10 @@ def load_of(draw: random.Random) -> Load:
 
 
 class Shared:
-    """What workers know of each other's transactions, to ask about them, and of the cluster: what compactions have
-    allowed, and the `tail` of its log.
+    """State that workers share: transactions to ask about, the versions that compactions allow, and the `tail` of the
+    log.
 
-    `pinned`: by name the version that it certainly pins, and since which moment. `left`: names whose client has died.
+    `pinned`: by name the version that is certainly pinned, and since when. `left`: names whose client has died.
     """
 
     def __init__(self, floors: Floors, tail: Callable[[], int]) -> None:
@@ -133,13 +134,13 @@ class Application:
 
     @property
     def open(self) -> list[Op]:
-        """What is under way."""
+        """The operations under way."""
         running = [] if self._programs is None else [op for _, op in self._programs.running.values()]
         return [*(op for _, _, op in self._open.values()), *(op for op in running if op is not None)]
 
     @property
     def busy(self) -> int:
-        """How much is."""
+        """The number of operations under way."""
         return len(self._open) + (0 if self._programs is None else len(self._programs.running))
 
     # ---- workers
@@ -164,13 +165,13 @@ class Application:
         return op
 
     def invoke(self, what: str) -> Op:
-        """An operation begins."""
+        """Record the beginning of an operation."""
         op = self.history.invoke(what, f"{self.process.address}/{self.process.lives}", self.world.now)
         op.session = self.session
         return op
 
     def deadline(self, op: Op) -> int | None:
-        """The one of a commit, perhaps."""
+        """A deadline, for some commits."""
         op.has_deadline = self.draw.random() < self.load.hasty and not self.stopping
         return self.process.now + int(self.draw.random() * 60 * MILLISECOND) if op.has_deadline else None
 
@@ -226,7 +227,7 @@ class Application:
             self.world.after(int(self.draw.expovariate(1) * self.load.think_ns) + 1, self._act, worker)
 
     def killed(self) -> None:
-        """Its process was killed: nobody will ever know what came of what it had under way."""
+        """Its process was killed: the results of its operations under way are lost."""
         for worker, steps, op in self._open.values():
             steps.close()
             self.end(op, "info")
@@ -243,7 +244,7 @@ class Application:
         self.session = 0
 
     def end(self, op: Op, status: str) -> None:
-        """An operation has ended."""
+        """Record the end of an operation."""
         self.history.complete(op, status, self.world.now)
         op.floor = self.shared.floors.floor
         if status == "ok" and op.version:
@@ -255,7 +256,7 @@ class Application:
                 self.shared.doubtful.append(op)
 
     def name(self) -> bytes:
-        """What nobody else ever writes."""
+        """A unique value."""
         self._names += 1
         name = f"{self.process.address}.{self.process.lives}.{self._names}".encode()
         return name.ljust(self.load.element_bytes, b"_")
@@ -263,7 +264,7 @@ class Application:
     # ---- transactions
 
     def _begin(self, op: Op) -> Iterator[Any]:
-        """A snapshot: any that a server has will do for who writes, since stale reads make it abort."""
+        """A snapshot. Writers accept one of any server, since stale reads make them abort."""
         result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION, SESSION)))
         op.snapshot = self._must(op, result, int)
 
@@ -277,8 +278,8 @@ class Application:
         return result
 
     def refused(self, op: Op, why: VersionTrimmed) -> None:
-        """A version is refused only when it lies before a floor that there was, and neither a pin nor what clients
-        hold has kept it."""
+        """A version is refused only if it is before a floor of the history, and neither a pin nor a client's lease has
+        kept it."""
         floors, version, oldest = self.shared.floors, why.version, why.oldest
         if not (version < oldest <= floors.floor and floors.had(oldest)):
             raise Failure("what is refused was compacted away", f"{op}: {why}; the floor is {floors.floor}")
@@ -292,7 +293,7 @@ class Application:
         op.reads.update(zip(keys, found.entries, strict=True))
 
     def _commit(self, op: Op) -> Iterator[Any]:
-        """Commit what the operation has read and written; ends it."""
+        """Commit the reads and writes of the operation; ends it."""
         op.txn = yield requests.NewId()
         op.label = f"{op.what} {op.invoked}"
         deadline = self.deadline(op)
@@ -327,7 +328,7 @@ class Application:
     def _pages(
         self, op: Op, span: Range, consistency: Consistency, version: int = 0, pause_ns: int = 0
     ) -> Generator[Any, Any, int]:
-        """All of a range, page by page, forwards or backwards. Returns the version that was read."""
+        """Read a range page by page, forwards or backwards. Returns the version."""
         start, end = span
         reverse = self.draw.random() < 0.5
         rows: dict[bytes, bytes] = {}
@@ -359,7 +360,7 @@ class Application:
         yield from self._commit(op)
 
     def _compare_and_set(self, op: Op) -> Steps:
-        """A test-and-multi-put of one key, against what it holds."""
+        """A test-and-multi-put of one key, against its current value."""
         key = self.draw.choice(CELLS)
         result = yield requests.Get([key], self.draw.choice((LINEARIZABLE, SESSION)))
         version, value = self._must(op, result, requests.Found).entries[0]
@@ -378,7 +379,7 @@ class Application:
         yield from self._commit(op)
 
     def _delete(self, op: Op) -> Steps:
-        """Whether it is there or not."""
+        """Test whether the key exists."""
         op.writes[self.draw.choice(CELLS)] = None
         yield from self._commit(op)
 
@@ -397,7 +398,7 @@ class Application:
         yield from self._read(op, SESSION)
 
     def _snapshot(self, op: Op) -> Steps:
-        """As of a version that somebody was told, perhaps a moment ago by another server."""
+        """Read a version that some client has received, perhaps just now from another server."""
         versions = self.shared.versions
         version = self.draw.choice((versions[-1], self.draw.choice(versions)))
         keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
@@ -407,7 +408,7 @@ class Application:
         self.end(op, "ok")
 
     def _read_ahead(self, op: Op) -> Steps:
-        """Of a version that there is only when others write fast."""
+        """Read a version that exists only if others write fast."""
         tail, version = self.shared.tail(), self.shared.versions[-1] + self.draw.choice((1, 2, 4, 9))
         keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
         result = yield requests.Get(keys, SNAPSHOT, version)
@@ -421,7 +422,7 @@ class Application:
         self.end(op, "ok")
 
     def _history(self, op: Op) -> Steps:
-        """All of a key that is left, page by page."""
+        """Read all remaining versions of a key, page by page."""
         key = self.draw.choice(KEYS)
         versions = self.shared.versions
         consistency, below = self.draw.choice(((LINEARIZABLE, 0), (SNAPSHOT, self.draw.choice(versions))))
@@ -437,7 +438,7 @@ class Application:
         self.end(op, "ok")
 
     def _export(self, op: Op) -> Steps:
-        """All there is, slowly, with the version held meanwhile."""
+        """Read all keys slowly, with a lease on the version."""
         result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION)))
         op.version = op.snapshot = self._must(op, result, int)
         holder = "export", op.invoked
@@ -453,7 +454,7 @@ class Application:
         self.end(op, "ok")
 
     def _pin(self, op: Op) -> Steps:
-        """Pin a version that somebody was told, look at it for a while, and let go of it."""
+        """Pin a version that some client has received, read it for a while, and unpin it."""
         left, pinned = self.shared.left, self.shared.pinned
         if left and self.draw.random() < 0.7:
             op.label = left.pop(self.draw.randrange(len(left)))
@@ -492,7 +493,7 @@ class Application:
         self.end(op, "ok")
 
     def _several(self, op: Op, spans: Sequence[Range]) -> Generator[Any, Any, int]:
-        """All of several ranges, in pages of some of them. Returns the version that was read."""
+        """Read several ranges, in pages that may span ranges. Returns the version."""
         reverse = self.draw.random() < 0.5
         pages = RangePages([ScanRange(start, end, None) for start, end in spans], reverse)
         consistency, version = LINEARIZABLE, 0
@@ -508,7 +509,7 @@ class Application:
     # ---- ends
 
     def _outcome(self, op: Op) -> Steps:
-        """How somebody's transaction ended, most often one that has ended just now."""
+        """Ask for the outcome of a transaction, most often one that has ended just now."""
         if not self.shared.ended:
             self.end(op, "ok")
             return
@@ -518,7 +519,7 @@ class Application:
         self.end(op, "ok")
 
     def _settle(self, op: Op, txn: TxnId | None = None) -> Steps:
-        """Have one ended of which nobody knows, or a later one, that nobody has sent yet."""
+        """Settle a transaction of unknown outcome, or a later number that was never sent."""
         if txn is None:
             if not self.shared.doubtful:
                 self.end(op, "ok")
@@ -529,7 +530,7 @@ class Application:
                 txn = txn._replace(sequence=txn.sequence + 1)
         result = yield requests.Settle(txn)
         if isinstance(result, OutcomeUnknown) and "compact" in self.load.doing:
-            self.end(op, "ok")  # of so long ago that nobody knows
+            self.end(op, "ok")  # too old: its outcome is no longer kept
             return
         op.result = txn, self._must(op, result, Outcome)
         if op.result[1].status not in (Status.COMMITTED, Status.ABORTED):
@@ -537,7 +538,7 @@ class Application:
         self.end(op, "ok")
 
     def _compact(self, op: Op) -> Steps:
-        """To any version that somebody was told. Its client may be killed, or give up, before it is over."""
+        """Compact to a version that some client has received. The client may be killed, or give up, before it ends."""
         versions = self.shared.versions
         before = self.draw.choice(versions[-self.draw.choice((4, 20, len(versions))) :])
         deadline = None if self.draw.random() < 0.7 else self.process.now + int(self.draw.random() * 400 * MILLISECOND)
