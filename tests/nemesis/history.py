@@ -48,7 +48,8 @@ class Entry:
     """One operation. `invoked`, `returned`: in ns; `returned` is None if the client got no result.
 
     `version`: of a commit its place in the log, of a read the version that it read, 0 if unknown. `snapshot`: the
-    version of a transaction's reads. `session`: the newest version that its client had seen. `why`: the error of a failure.
+    version of a transaction's reads. `session`: the newest version that its client had seen. `why`: the error of a
+    failure.
     """
 
     process: str
@@ -103,7 +104,7 @@ def load(paths: Iterable[Path]) -> list[Entry]:
     """The operations of all clients, in the order in which they began. Raises ValueError."""
     lines: list[dict[str, Any]] = []
     for path in paths:
-        for line in path.read_bytes().split(b"\n")[:-1]:  # after the last newline there is only a write that was cut short
+        for line in path.read_bytes().split(b"\n")[:-1]:  # the rest is a write that was cut short
             lines.append(json.loads(line))
     return assemble(lines)
 
