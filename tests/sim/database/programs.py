@@ -41,7 +41,7 @@ class Host(ClusterBackend):
     `ops`."""
 
     def __init__(self, application: Application, loop: Loop) -> None:
-        self.path, self.timeout_s, self.closed = "simulated", 1e9, False
+        self.path, self.timeout_s, self._closed, self._forked_from = "simulated", 1e9, False, 0
         self._application, self._loop = application, loop
         self._placement = None
         self._newest = requests.LINEARIZABLE
