@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from logdb.clients.cluster_backend import ClusterBackend
-from logdb.clients.core_client import given
+from logdb.clients.core_client import unwrap
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.leases import HOLD_NS
 from logdb.cluster.compaction.records import copies_of
@@ -71,7 +71,7 @@ class ClusterSource(RemoteSource[ClusterBackend]):
         return Layout(uuid.uuid5(DATABASES, host.cluster).bytes, time, parts, sample)
 
     async def _hold(self, holder: object, version: int) -> None:
-        self._host.hold(holder, version)
+        self._host.lease(holder, version)
 
     async def _hold_floor(self, holder: object) -> Floor:
         """Hold the floor once no compaction is moving it."""
@@ -79,7 +79,7 @@ class ClusterSource(RemoteSource[ClusterBackend]):
             async with asyncio.timeout(COMPACTION_TIMEOUT_S):
                 while True:
                     floor = await self._host.call(calls.Oldest())
-                    self._host.hold(holder, max(floor.version, 1))
+                    self._host.lease(holder, max(floor.version, 1))
                     await asyncio.sleep(HOLD_SPREAD_S)
                     if floor.cleaned == floor.version and floor == await self._host.call(calls.Oldest()):
                         return Floor(floor.version, floor.began, floor.ended)
@@ -132,9 +132,9 @@ class ClusterSource(RemoteSource[ClusterBackend]):
         tags = frozenset((COMMIT, PART) if copies else (COMMIT,))
         subscription = 0
         try:
-            subscription = given(await host.put(log.Subscribe(first, tags, fetch_bytes), None))
+            subscription = unwrap(await host.put(log.Subscribe(first, tags, fetch_bytes), None))
             while first < end:
-                batch = given(await host.put(log.Next(subscription), host.timeout_s))
+                batch = unwrap(await host.put(log.Next(subscription), host.timeout_s))
                 if batch is None:
                     what = f"no replica has answered within {host.timeout_s:g} s"
                     raise Unavailable(f"the log of {host.path} cannot be read from record {first} on: {what}")
@@ -174,7 +174,7 @@ class ClusterSource(RemoteSource[ClusterBackend]):
 
     async def _read_record(self, place: Place) -> LogRecord | None:
         try:
-            record: LogRecord = given(await self._host.put(log.Read(place.gsn, place.shard), self._host.timeout_s))
+            record: LogRecord = unwrap(await self._host.put(log.Read(place.gsn, place.shard), self._host.timeout_s))
             return record
         except (Trimmed, NotOfThisShard):
             return None

@@ -38,12 +38,12 @@ class ServerSource(RemoteSource[RemoteBackend]):
         return Layout(host.database, time, tuple(parts), tuple(layout.sample))
 
     async def _hold(self, holder: object, version: int) -> None:
-        await self._host.hold(holder, version)
+        await self._host.lease(holder, version)
 
     async def _hold_floor(self, holder: object) -> Floor:
         while True:
             try:
-                await self._host.hold(holder, oldest := await self._host.oldest())
+                await self._host.lease(holder, oldest := await self._host.oldest())
                 return Floor(oldest)
             except VersionTrimmed:  # a compaction has come between the two requests
                 continue

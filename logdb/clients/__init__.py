@@ -1,4 +1,4 @@
-"""What programs connect with: backends for a server and for a cluster, and the log of a cluster."""
+"""Clients: backends for a server and for a cluster, and the log of a cluster."""
 
 import logging
 

@@ -20,7 +20,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def shared_loop() -> asyncio.AbstractEventLoop:
-    """The loop, which runs in a thread of its own."""
+    """The loop. Its thread is started by the first call."""
     global _loop  # noqa: PLW0603 - there is one for the process
     with _starting:
         if _loop is None:
@@ -30,7 +30,7 @@ def shared_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forget_loop() -> None:
-    """In a child of fork(), where its thread is not."""
+    """In a child of fork(), which does not have the thread."""
     global _loop, _starting
     if _loop is not None:
         keep_for_ever(_loop)
@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_forget_loop)
 
 
 def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
-    """What comes of it there. Ctrl-C gives it up."""
+    """Run a coroutine there and wait for its result. Ctrl-C cancels it."""
     future = asyncio.run_coroutine_threadsafe(work, shared_loop())
     try:
         return future.result()
@@ -51,5 +51,5 @@ def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def begin_in_shared_loop(work: Coroutine[Any, Any, Any]) -> None:
-    """Have it done there; nobody waits for it. Any thread may, also the loop's own."""
+    """Start a coroutine there, from any thread, also the loop's own; its result is ignored."""
     asyncio.run_coroutine_threadsafe(work, shared_loop())

@@ -1,7 +1,7 @@
 """The database of a cluster, for the coroutines of one event loop: an AsyncBackend over the core `DatabaseClient`.
 
-The core finds a server that answers, asks another one when that is silent, and tells for certain, or not at all, how a
-commit has ended; all that is left here is to put calls, and to say it in the words of `backend.py`.
+The core finds a server that answers, retries with another one, and reports the outcome of a commit only if it is
+certain. This module sends the core requests, and makes the results of `Backend` of its answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from logdb.api.backend import Progress
 from logdb.api.results import Compacted
 from logdb.clients.cluster_feed import ClusterFeed
-from logdb.clients.core_client import HostedClient, given, settle
+from logdb.clients.core_client import HostedClient, resolve, unwrap
 from logdb.clients.lazy_snapshot import LazySnapshotReader, RequestBackend
 from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
 from logdb.cluster import messages
@@ -50,15 +50,15 @@ from logdb.wire.limits import MAX_POSITION, MAX_RECORD_BYTES
 
 FIRST_ROWS: Final = 256
 MAX_ROWS: Final = 4_096
-"""Of a page: each asks for four times as many as the one before."""
-LOOK_S: Final = 5.0
-"""Where the mapping servers are is asked no more often than that."""
+"""Number of rows of the first page, and of the largest one; each page has four times as many as the one before."""
+SEARCH_INTERVAL_S: Final = 5.0
+"""Minimum interval between two searches for the mapping servers."""
 Ask = Callable[[Any, int | None], Awaitable[Any]]
-"""Puts a read as of a version, None: the newest."""
+"""Sends a read at a version; None: the newest."""
 
 
 class ClusterAccess(NamedTuple):
-    """What has to be known of a cluster, what is shown to it, and what it lets this client do."""
+    """The name and addresses of a cluster, the credentials of this client, and its right."""
 
     cluster: str
     ordering: tuple[Address, ...]
@@ -69,10 +69,10 @@ class ClusterAccess(NamedTuple):
 
 
 class ClusterBackend(RequestBackend):
-    """The database of a cluster. `path`: the addresses that it was found at.
+    """The database of a cluster. `path`: the addresses given to `connect`.
 
-    `session`: None has plain reads see every commit that had been acknowledged, to anybody; a version has them see that
-    version and whatever this client has seen since, which is one question less to the log.
+    `session`: None: reads outside transactions see every commit that had been acknowledged to any client. A version:
+    they see that version and what this client has seen since, which takes one request less to the log.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class ClusterBackend(RequestBackend):
             return partial(self._made, config)
 
         self._nodes = nodes
-        self._looking: asyncio.Task[None] | None = None
+        self._searching: asyncio.Task[None] | None = None
         self._client = HostedClient(
-            nodes.cluster, engine, build, self._over, nodes.credentials, nodes.right, self._lost
+            nodes.cluster, engine, build, self._closed_error, nodes.credentials, nodes.right, self._lost
         )
         own(self)
 
@@ -120,7 +120,7 @@ class ClusterBackend(RequestBackend):
         self._core = DatabaseClient(config, journals, rng)
         return self._core
 
-    def _over(self, failure: BaseException | None) -> LogDBError:
+    def _closed_error(self, failure: BaseException | None) -> LogDBError:
         if failure is None:
             return DatabaseClosed(self.path, self.forked_from)
         return Unavailable(f"the client of {self.path} has failed: {failure}; connect again")
@@ -128,24 +128,24 @@ class ClusterBackend(RequestBackend):
     # ---- servers that come and go
 
     def _lost(self, server: Address) -> None:
-        if server in self._nodes.mapping and self._looking is None and not self.closed:
-            self._looking = asyncio.create_task(self._look())
+        if server in self._nodes.mapping and self._searching is None and not self.closed:
+            self._searching = asyncio.create_task(self._search())
 
-    async def _look(self) -> None:
-        """A mapping server that is gone may have been replaced by one elsewhere, of which other nodes know."""
+    async def _search(self) -> None:
+        """Ask the other nodes for the mapping servers: an unreachable one may have been replaced at another address."""
         nodes = self._nodes
         hello = client_hello(nodes.cluster)
         found = await mapping_servers((*nodes.ordering, *nodes.mapping), hello, nodes.credentials)
         if found and found != nodes.mapping and not self.closed:
             self._nodes = nodes._replace(mapping=found)
             self.put(calls.SetServers(found), None)
-        await asyncio.sleep(LOOK_S)
-        self._looking = None
+        await asyncio.sleep(SEARCH_INTERVAL_S)
+        self._searching = None
 
     # ---- calling
 
     def put(self, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
-        """Put a call; what comes of it is the future's result, also if it is an exception. Raises DatabaseClosed."""
+        """Send a request. Its answer, also an exception, becomes the result of the future. Raises DatabaseClosed."""
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -153,20 +153,20 @@ class ClusterBackend(RequestBackend):
         return waiter
 
     async def call(self, request: Any) -> Any:
-        """What a call comes to within the time that a call may take. Raises LogDBError."""
-        return self._told(await self.put(request, self.timeout_s))
+        """The answer to a request within the timeout. Raises LogDBError."""
+        return self._unwrap(await self.put(request, self.timeout_s))
 
-    def _told(self, result: Any) -> Any:
+    def _unwrap(self, result: Any) -> Any:
         try:
-            return given(result)
+            return unwrap(result)
         except (TimeoutError, LogFailed, Unavailable) as error:
             raise Unavailable(f"{self.path} ({self.timeout_s:g} s): {error}") from error
 
     async def read(self, request: Any, at: int | None) -> Any:
-        """A call that reads, as of a version; None: the newest. Raises VersionTrimmed, FutureVersion, Unavailable."""
+        """The answer to a read at a version; None: the newest. Raises VersionTrimmed, FutureVersion, Unavailable."""
         if at is None:
             return await self.call(request._replace(consistency=self._newest))
-        return await self.call(request._replace(consistency=calls.SNAPSHOT, version=possible(at, self.session)))
+        return await self.call(request._replace(consistency=calls.SNAPSHOT, version=sendable(at, self.session)))
 
     @property
     def closed(self) -> bool:
@@ -180,28 +180,28 @@ class ClusterBackend(RequestBackend):
 
     @property
     def session(self) -> int:
-        """The newest version that this client has seen."""
+        """See `Backend.session`."""
         return self._core.session
 
     # ---- versions
 
     async def version(self) -> int:
-        """The newest version."""
+        """See `Backend.version`."""
         version: int = await self.read(calls.Version(), None)
         return version
 
     async def oldest(self) -> int:
-        """The oldest version that can be read."""
+        """See `Backend.oldest`."""
         floor: Floor = await self.call(calls.Oldest())
         return floor.version
 
     async def at(self, version: int) -> int:
-        """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
+        """See `Backend.at`."""
         await self.read(calls.Version(), version)
         return version
 
     async def at_time(self, when: int) -> int:
-        """The newest version not younger than `when`. Raises VersionTrimmed, FutureVersion."""
+        """See `Backend.at_time`."""
         try:
             version: int = await self.call(calls.AtTime(min(max(when, 0), MAX_POSITION)))
         except FutureVersion as error:
@@ -210,7 +210,7 @@ class ClusterBackend(RequestBackend):
         return version
 
     async def time_of(self, version: int) -> int | None:
-        """When `version` was written; None if its record was compacted away. Raises as `at`."""
+        """See `Backend.time_of`."""
         await self.at(version)
         record = await self.call(calls.RecordAt(version))
         return None if record is None else record.time
@@ -222,7 +222,7 @@ class ClusterBackend(RequestBackend):
         return await get(self.read, key, at)
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """(the version read, those of `keys` that exist)."""
+        """See `Reader.multi_get`."""
         return await multi_get(self.read, keys, at)
 
     async def scan(
@@ -240,7 +240,7 @@ class ClusterBackend(RequestBackend):
         async def read(request: calls.Scan, at: int | None) -> calls.Page:
             page: calls.Page = await self.read(request, at)
             if page.more:
-                self.hold(holder, page.version)
+                self.lease(holder, page.version)
             return page
 
         try:
@@ -258,7 +258,7 @@ class ClusterBackend(RequestBackend):
         async def read(request: calls.MultiScan, at: int | None) -> calls.Pages:
             pages: calls.Pages = await self.read(request, at)
             if len(pages.pages) < len(request.scans) or any(page.more for page in pages.pages):
-                self.hold(holder, pages.version)
+                self.lease(holder, pages.version)
             return pages
 
         try:
@@ -273,7 +273,7 @@ class ClusterBackend(RequestBackend):
         async def page(at: int | None) -> tuple[Sequence[tuple[int, bytes | None]], bool]:
             versions = await self.read(calls.History(key, next(sizes)), at)
             if versions.more:
-                self.hold(holder, 1)
+                self.lease(holder, 1)
             return versions.entries, versions.more
 
         try:
@@ -285,21 +285,21 @@ class ClusterBackend(RequestBackend):
     # ---- writing
 
     def new_txn_id(self) -> TxnId:
-        """An id that no transaction has."""
-        txn_id: TxnId = given(self.put(calls.NewId(), None).result())
+        """See `Backend.new_txn_id`."""
+        txn_id: TxnId = unwrap(self.put(calls.NewId(), None).result())
         return txn_id
 
     async def write(
         self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
     ) -> tuple[int, Verdict]:
-        """Write all if all conditions hold."""
+        """See `Backend.write`."""
         if label != "":
             check_label(label)
-        self.speculation.forget(writes)  # who follows begins with a question
+        self.speculation.forget(writes)  # the next transaction reads them from a server
         committed = await self._commit(calls.Commit(writes, label=label, conditions=tuple(conditions)))
         verdict = committed.verdict
         if verdict.reason is Reason.CONFLICT:
-            raise Unavailable("nothing was written, and the servers do not remember why; try again")
+            raise Unavailable("nothing was written, and the servers no longer have the reason; try again")
         if not verdict.committed and verdict.reason is not Reason.CONDITION:
             raise Unavailable(SETTLED)
         return committed.version, verdict
@@ -309,32 +309,32 @@ class ClusterBackend(RequestBackend):
         return ClusterReader(self, work)
 
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
-        """Take a transaction's snapshot; the value of the key that it reads first."""
+        """See `RequestBackend.begin`."""
         found = await self.first_read(work, calls.Get(() if first_key is None else (first_key,)))
         return found.entries[0][1] if found.entries else None
 
     async def first_read(self, work: Workspace, request: Any) -> Any:
-        """The answer to what a transaction reads first, in the snapshot that it takes with that."""
+        """The answer to a transaction's first read, which takes its snapshot."""
         work.since = self.speculation.clock()
         answer = await self.read(request, None)
         work.snapshot = answer.version
-        self.hold(work, answer.version)
+        self.lease(work, answer.version)
         return answer
 
-    def hold(self, holder: object, version: int) -> None:
-        """Ask the servers to keep a version readable until `end`. It is a courtesy, and they hear of it in a while."""
+    def lease(self, holder: object, version: int) -> None:
+        """Ask the servers to keep a version readable until `end(holder)`. They receive it with a delay, and may not."""
         self.put(calls.Hold(holder, version), None)
 
     def check_lease(self, holder: object) -> None:
-        """No server takes a version along: what was read is ordered, and every server has it."""
+        """See `RequestBackend.check_lease`: none is lost, since every server has what was read."""
 
     def end(self, holder: object) -> None:
-        """Let go of a snapshot."""
+        """See `Backend.end`."""
         if not self.closed:
             self.put(calls.Hold(holder, None), None)
 
     async def commit(self, work: Workspace) -> int:
-        """Commit what a transaction has read and written."""
+        """See `Backend.commit`."""
         try:
             return await self._commit_work(work)
         finally:
@@ -383,20 +383,21 @@ class ClusterBackend(RequestBackend):
         return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:
-        """To its end, even if who asked goes away: `close` waits for it. Feeds that have begun know where first."""
+        """Send a commit; it continues if the caller is cancelled, and `close` waits for it. Feeds from now on fix their
+        version first."""
         for feed in [feed for feed in self._feeds if not feed.is_placed]:
             await feed.placed()
         if self._placement is not None:
-            for key in request.writes:  # what is wrong with it is its caller's, and not to happen in the core
+            for key in request.writes:  # an error of the placement is raised here, not in the core
                 check_shard(self._placement(key))
         committing = self.put(request, self.timeout_s)
         self._committing.add(committing)
         committing.add_done_callback(self._committing.discard)
-        committed: calls.Committed = self._told(await asyncio.shield(committing))
+        committed: calls.Committed = self._unwrap(await asyncio.shield(committing))
         return committed
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
-        """How a transaction ended; NOT_FOUND may still change, unless it is settled."""
+        """See `Backend.outcome`."""
         outcome: Outcome = await self.call(calls.Outcome(txn_id))
         if settle and outcome.status is Status.NOT_FOUND:
             outcome = await self.call(calls.Settle(txn_id))
@@ -405,7 +406,7 @@ class ClusterBackend(RequestBackend):
     # ---- following, upkeep
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> ClusterFeed:
-        """The commits after `since`; None: from now on, whatever this client commits after this included."""
+        """See `Backend.feed`: from now on includes every later commit of this client."""
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         feed = ClusterFeed(self, since, prefix, keys, self._feeds.discard)
@@ -413,30 +414,31 @@ class ClusterBackend(RequestBackend):
         return feed
 
     async def pins(self) -> dict[str, int]:
-        """The pinned versions by name."""
+        """See `Backend.pins`."""
         pins: dict[str, int] = await self.call(calls.Pins())
         return pins
 
     async def pin(self, name: str, version: int | None) -> int:
-        """Pin a version."""
-        version = await self.version() if version is None else possible(version, self.session)
+        """See `Backend.pin`."""
+        version = await self.version() if version is None else sendable(version, self.session)
         if not version:
             raise ValueError("version 0 is the empty database: there is nothing to pin yet")
-        held = await self.call(calls.Pin(name, version))
-        if held != version:
+        found = await self.call(calls.Pin(name, version))
+        if found != version:
             await self.at(version)
-            raise Unavailable(f"somebody else has pinned {name!r} to version {held}, or unpinned it, at the same time")
+            raise Unavailable(
+                f"another client has pinned {name!r} to version {found}, or unpinned it, at the same time"
+            )
         return version
 
     async def unpin(self, name: str) -> None:
-        """Raises KeyError."""
+        """See `Backend.unpin`."""
         if name not in await self.pins():
             raise KeyError(name)
         await self.call(calls.Pin(name, 0))
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
-        """Drop what only reads before `before` could see, as far as pins and what clients hold let it. It ends with
-        Unavailable when nothing more has been copied for as long as a call may take."""
+        """See `Backend.compact`. Raises Unavailable when nothing was copied within the timeout."""
         before = await self.version() if before is None else await self.at(before)
 
         def copied(count: int) -> None:
@@ -444,21 +446,21 @@ class ClusterBackend(RequestBackend):
                 try:
                     progress(count)
                 except Exception as error:
-                    settle(compacting, error)
+                    resolve(compacting, error)
 
         compacting = self.put(calls.Compact(before, progress=copied), self.timeout_s)
-        return Compacted(*self._told(await compacting))
+        return Compacted(*self._unwrap(await compacting))
 
     async def checkpoint(self, progress: Progress = None) -> int:
-        """Mapping servers write checkpoints by themselves; nothing that connects to them replays anything."""
+        """Return the newest version: mapping servers write checkpoints on their own, and clients replay nothing."""
         return await self.version()
 
     async def close(self) -> None:
-        """Answer what was sent to be written, then let go of the servers."""
+        """See `Backend.close`: waits for the answers to commits that were sent."""
         if not self._closed:
             self._closed = True
-            if self._looking is not None:
-                self._looking.cancel()
+            if self._searching is not None:
+                self._searching.cancel()
             if self._committing:
                 await asyncio.wait(self._committing)
             for feed in list(self._feeds):
@@ -467,11 +469,11 @@ class ClusterBackend(RequestBackend):
 
 
 class ClusterReader(LazySnapshotReader):
-    """What a transaction reads with. Whatever it reads first takes its snapshot."""
+    """The reader of a transaction; its first read, of any kind, takes the snapshot."""
 
-    def __init__(self, host: ClusterBackend, work: Workspace) -> None:
-        super().__init__(host, work)
-        self._cluster = host
+    def __init__(self, backend: ClusterBackend, work: Workspace) -> None:
+        super().__init__(backend, work)
+        self._cluster = backend
 
     async def _read(self, request: Any, _: int | None) -> Any:
         with self._checked():
@@ -485,7 +487,7 @@ class ClusterReader(LazySnapshotReader):
             return await self._cluster.read(request, self._work.snapshot)
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """(the version read, those of `keys` that exist)."""
+        """See `Reader.multi_get`."""
         return await multi_get(self._read, keys, at)
 
     def scan(
@@ -497,13 +499,13 @@ class ClusterReader(LazySnapshotReader):
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
-        """Batches of (key, value)."""
+        """See `Reader.scan`."""
         return scan(self._read, ScanRange(start, end, limit), at, reverse=reverse)
 
     async def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
     ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of each range."""
+        """See `Reader.multi_scan`."""
         return await multi_scan(self._read, ranges, at, reverse=reverse)
 
 
@@ -564,8 +566,8 @@ def check_shard(shard: object) -> None:
         raise TypeError(f"a placement gives the number of a shard or None, not {shard!r}")
 
 
-def possible(version: int, newest: int) -> int:
-    """A version that a message can carry. `newest`: that the client has seen. Raises FutureVersion."""
+def sendable(version: int, newest: int) -> int:
+    """`version`, if a message can carry it. `newest`: the newest one that the client has seen. Raises FutureVersion."""
     if version > MAX_POSITION:
         raise FutureVersion(version, newest)
     return version

@@ -1,8 +1,8 @@
-"""The change feed of a client of a cluster: it follows the log itself, and asks which commits have aborted.
+"""The change feed of a client of a cluster: it reads the log itself, and asks a mapping server for aborted commits.
 
 Commit records come from the storage servers, in the order of the log and without gaps (SCA-11), large values from their
-shards; a mapping server tells of each stretch which of its commit records were not applied, which follows from the log
-alone, so any server may be asked. Nobody keeps anything for a feed: whoever knows a version can go on behind it.
+shards. A mapping server returns which commit records of a batch were not applied; that follows from the log alone, so
+any server can answer. No server has state for a feed: any client can resume after any version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from logdb.api.backend import AsyncChangeFeed
 from logdb.api.results import Change
-from logdb.clients.core_client import given
+from logdb.clients.core_client import unwrap
 from logdb.cluster.client import requests as calls
 from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log import requests as log
@@ -24,7 +24,7 @@ from logdb.store.records import COMMIT, Place, Value, decode_commit
 
 
 class FeedClient(Protocol):
-    """What a feed needs of its client."""
+    """The client of a feed."""
 
     path: str
     timeout_s: float
@@ -41,23 +41,23 @@ class FeedClient(Protocol):
 
 
 class ClusterFeed(AsyncChangeFeed):
-    """Commits after `since` (None: from now on) that touch a watched key. `ended` hears that it was closed.
+    """Commits after `since` (None: from now on) that write a watched key. `on_end`: called when it is closed.
 
-    `_seen`: everything up to there has been handed on; `_looked`: or is ready.
+    `_seen`: all changes up to this version have been returned; `_read`: have been read.
     """
 
     def __init__(
         self,
-        host: FeedClient,
+        client: FeedClient,
         since: int | None,
         prefix: bytes | None,
         keys: Collection[bytes] | None,
-        ended: Callable[[ClusterFeed], None],
+        on_end: Callable[[ClusterFeed], None],
     ) -> None:
-        self._host, self._prefix = host, prefix
+        self._client, self._prefix = client, prefix
         self._keys = None if keys is None else frozenset(keys)
-        self._end = ended
-        self._seen = self._looked = self._subscription = 0
+        self._on_end = on_end
+        self._seen = self._read = self._subscription = 0
         self._ready: deque[Change] = deque()
         self._batch: Batch | None = None
         self._closed = False
@@ -65,34 +65,34 @@ class ClusterFeed(AsyncChangeFeed):
         self._stepping: asyncio.Task[None] | None = None
 
     async def _begin(self, since: int | None) -> None:
-        host = self._host
-        self._seen = self._looked = await (host.version() if since is None else host.at(since))
+        client = self._client
+        self._seen = self._read = await (client.version() if since is None else client.at(since))
         try:
-            async with asyncio.timeout(host.timeout_s):
+            async with asyncio.timeout(client.timeout_s):
                 self._subscription = await self._followed(log.Subscribe(self._seen + 1, frozenset((COMMIT,))), None)
         except TimeoutError:
             raise self._cannot_follow("no server has answered in time") from None
 
     @property
     def is_placed(self) -> bool:
-        """Whether it is known from where on it runs, or that it does not."""
+        """Whether the version after which it runs is known, or it has failed."""
         return self._beginning.done()
 
     async def placed(self) -> None:
-        """Return when it is."""
+        """Return when `is_placed`."""
         await asyncio.wait((self._beginning,))
 
     async def begun(self) -> None:
-        """As `placed`. Raises VersionTrimmed, FutureVersion, Unavailable."""
+        """See `AsyncChangeFeed.begun`. Raises Unavailable, too."""
         await asyncio.shield(self._beginning)
 
     async def poll(self, timeout: float | None) -> Change | None:
-        """See `hosts.ChangeFeed`. What was committed before the time is up is not missed, however short that is."""
+        """See `ChangeFeed.poll`. Returns every commit before the timeout, also if it is 0."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         last: int | None = None
-        if self._host.forked_from:
-            raise DatabaseClosed(self._host.path, self._host.forked_from)
+        if self._client.forked_from:
+            raise DatabaseClosed(self._client.path, self._client.forked_from)
         try:
             await self.begun()
             while not self._ready:
@@ -100,14 +100,14 @@ class ClusterFeed(AsyncChangeFeed):
                     return None
                 if deadline is not None and loop.time() >= deadline:
                     if last is None:
-                        last = await self._host.version()
-                    elif self._looked >= last:
+                        last = await self._client.version()
+                    elif self._read >= last:
                         return None
-                    elif loop.time() >= deadline + self._host.timeout_s:
+                    elif loop.time() >= deadline + self._client.timeout_s:
                         raise self._cannot_follow("no server has answered in time")
                 await self._step(self._left(deadline, last))
         except (DatabaseClosed, asyncio.CancelledError):
-            if self._closed or self._host.closed:
+            if self._closed or self._client.closed:
                 return None
             raise
         change = self._ready.popleft()
@@ -115,15 +115,15 @@ class ClusterFeed(AsyncChangeFeed):
         return change
 
     def _left(self, deadline: float | None, last: int | None) -> float | None:
-        """How long to wait for the next step."""
+        """Timeout of the next step, in seconds."""
         if deadline is None:
             return None
         if last is not None:
-            return 0.0 if self._looked >= last else self._host.timeout_s
+            return 0.0 if self._read >= last else self._client.timeout_s
         return max(0.0, deadline - asyncio.get_running_loop().time())
 
     async def _step(self, timeout: float | None) -> None:
-        """Wait for the next stretch of the log. One that has begun goes on, whoever gives up waiting for it."""
+        """Wait for the next batch of the log. A read that has begun continues after the timeout."""
         if self._stepping is None:
             self._stepping = _started(self._take())
         done, _ = await asyncio.wait((self._stepping,), timeout=timeout)
@@ -132,37 +132,37 @@ class ClusterFeed(AsyncChangeFeed):
             stepping.result()
 
     async def _take(self) -> None:
-        """A stretch that could not be made out is kept for the next attempt: nothing of it is lost."""
+        """Read the next batch. A batch whose aborted commits could not be read is kept for the next attempt."""
         if self._batch is None:
             self._batch = await self._followed(log.Next(self._subscription), None)
         batch = self._batch
         self._ready.extend(await self._changes(batch.records))
-        self._batch, self._looked = None, batch.end - 1
+        self._batch, self._read = None, batch.end - 1
         if not self._ready:
-            self._seen = self._looked
+            self._seen = self._read
 
     async def _followed(self, request: Any, timeout_s: float | None) -> Any:
         try:
-            return given(await self._host.put(request, timeout_s))
+            return unwrap(await self._client.put(request, timeout_s))
         except Trimmed as error:
             raise VersionTrimmed(self._seen, error.oldest - 1) from error
         except (TimeoutError, LogFailed) as error:
             raise self._cannot_follow(error) from error
 
-    def _cannot_follow(self, why: object) -> Unavailable:
-        return Unavailable(f"the log of {self._host.path} cannot be followed beyond version {self._looked}: {why}")
+    def _cannot_follow(self, reason: object) -> Unavailable:
+        return Unavailable(f"the log of {self._client.path} cannot be followed beyond version {self._read}: {reason}")
 
     async def _changes(self, records: list[LogRecord]) -> list[Change]:
         if not records:
             return []
         try:
-            aborted = await self._host.call(calls.Aborted(records[0].gsn - 1, records[-1].gsn))
-        except VersionTrimmed as error:  # which of them had aborted is forgotten, and so is what they had written
+            aborted = await self._client.call(calls.Aborted(records[0].gsn - 1, records[-1].gsn))
+        except VersionTrimmed as error:  # no server has the outcomes of these commits
             raise VersionTrimmed(self._seen, error.oldest) from error
-        left_out = set(aborted)
+        aborted_gsns = set(aborted)
         changes = []
         for gsn, time, _, payload in records:
-            if gsn not in left_out:
+            if gsn not in aborted_gsns:
                 commit = decode_commit(payload)
                 watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
                 if watched:
@@ -174,8 +174,8 @@ class ClusterFeed(AsyncChangeFeed):
         if not isinstance(value, Place):
             return value
         try:
-            record = await self._followed(log.Read(value.gsn, value.shard, size=value.length), self._host.timeout_s)
-        except VersionTrimmed:  # it stood before its commit record, and before the oldest version: a copy is left
+            record = await self._followed(log.Read(value.gsn, value.shard, size=value.length), self._client.timeout_s)
+        except VersionTrimmed:  # trimmed before its commit record: a compaction has copied it
             return await self._moved(key, version)
         if not value.has(record.tag, record.payload):
             raise Corruption(f"shard {value.shard}", None, f"record {value.gsn} is not the value that was written")
@@ -183,9 +183,9 @@ class ClusterFeed(AsyncChangeFeed):
         return payload
 
     async def _moved(self, key: bytes, version: int) -> bytes | None:
-        """What was written there, from wherever a compaction has taken it."""
+        """The value of a version whose record a compaction has moved."""
         try:
-            found: calls.Found = await self._host.call(calls.Get((key,), calls.SNAPSHOT, version))
+            found: calls.Found = await self._client.call(calls.Get((key,), calls.SNAPSHOT, version))
         except VersionTrimmed as error:
             raise VersionTrimmed(self._seen, error.oldest) from error
         return found.entries[0][1]
@@ -198,21 +198,21 @@ class ClusterFeed(AsyncChangeFeed):
         return self._keys is None
 
     async def close(self) -> None:
-        """End the feed: who waits in it returns."""
+        """See `ChangeFeed.close`."""
         if self._closed:
             return
         self._closed = True
-        self._end(self)
+        self._on_end(self)
         for task in (self._beginning, self._stepping):
             if task is not None:
                 task.cancel()
         with contextlib.suppress(DatabaseClosed):
             if self._subscription:
-                self._host.put(log.Close(self._subscription), None)
+                self._client.put(log.Close(self._subscription), None)
 
 
 def _started(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task whose failure nobody need look at."""
+    """A task whose exception need not be retrieved."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda task: task.cancelled() or task.exception())
     return task

@@ -21,8 +21,8 @@ from logdb.transport.failures import BROKEN, is_another_service
 from logdb.wire.envelopes import Hello
 from logdb.wire.limits import WireError
 
-LOOK_S: Final = 3.0
-"""So long one address may take to say what is there, at first."""
+FIRST_TIMEOUT_S: Final = 3.0
+"""Timeout of the first request to an address; later ones get twice as long."""
 
 
 async def connect(
@@ -32,29 +32,29 @@ async def connect(
     session: int | None = None,
     credentials: Credentials = NONE,
 ) -> AsyncBackend:
-    """The database that is behind the first of these that answers. Raises Unavailable, AccessDenied, ProtocolMismatch,
+    """The database of the first endpoint that answers. Raises Unavailable, AccessDenied, ProtocolMismatch,
     ValueError."""
     node = await _node_of_cluster(endpoints, timeout_s, credentials)
     if node is not None:
         nodes = await _nodes(node, timeout_s, credentials)
         return ClusterBackend(",".join(endpoints), nodes, timeout_s, placement, session)
-    host = await RemoteBackend.connect(endpoints, timeout_s, session, credentials)
+    backend = await RemoteBackend.connect(endpoints, timeout_s, session, credentials)
     if placement is not None:
-        await host.close()
-        raise ValueError(f"{','.join(endpoints)} is one server, so there is no shard on which to place anything")
-    return host
+        await backend.close()
+        raise ValueError(f"{','.join(endpoints)} is one server, which has no shards to place keys on")
+    return backend
 
 
 async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float, credentials: Credentials) -> Hello | None:
-    """The first node of a cluster that answers, None if another kind of server does, or nobody: its own client will say
-    why. Who is slow is given more time. Raises Unavailable, Refused, AccessDenied, ValueError."""
-    loop, look_s = asyncio.get_running_loop(), LOOK_S
+    """The first node of a cluster that answers. None if another kind of server answers, or no endpoint can be reached:
+    then `RemoteBackend` raises the error. Raises Unavailable, Refused, AccessDenied, ValueError."""
+    loop, request_s = asyncio.get_running_loop(), FIRST_TIMEOUT_S
     deadline = loop.time() + timeout_s
     while True:
         slow = []
         for endpoint in endpoints:
             try:
-                async with asyncio.timeout(min(look_s, timeout_s)):
+                async with asyncio.timeout(min(request_s, timeout_s)):
                     return await ask(endpoint, client_hello(), credentials)
             except TimeoutError:
                 slow.append(endpoint)
@@ -67,7 +67,7 @@ async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float, crede
             return None
         if loop.time() >= deadline:
             raise Unavailable(f"{', '.join(slow)}: no answer within {timeout_s:g} s")
-        look_s *= 2
+        request_s *= 2
 
 
 async def _nodes(node: Hello, timeout_s: float, credentials: Credentials) -> ClusterAccess:

@@ -1,7 +1,8 @@
-"""A client's stream to a server: requests that are ready go together, and are sent again when the stream was lost.
+"""A client's stream to a server: requests that are ready share a message, and are sent again over the next stream when
+one is lost.
 
-A call ends with an answer or at its deadline, whatever becomes of streams and servers meanwhile. What was never sent
-failed for certain (Unavailable); a transaction that was sent and not answered is OutcomeUnknown.
+A call ends with an answer or at its deadline, also if streams are lost meanwhile. A request that was never sent raises
+Unavailable; a transaction that was sent and not answered, OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S: Final = 0.02
 MAX_PAUSE_S: Final = 1.0
 """The first and the longest pause between two rounds of attempts to reach a server."""
-WHY_ATTEMPTS: Final = 5
+MAX_HANDSHAKES: Final = 5
 """Maximum number of handshakes that a server may end before its reason is received."""
 SMALL_BYTES: Final = 64 << 10
 CHANNEL_OPTIONS: Final = (
@@ -66,8 +67,8 @@ CHANNEL_OPTIONS: Final = (
 class Call:
     """A request on its way. `txn_id`: of the transaction that it commits, if it does.
 
-    `size`: of the request without its `large` values. `sent`: over how many streams it went whole. `progress` hears of
-    an answer that comes later, `parts` has what has come of one that is not whole yet.
+    `size`: of the request without its `large` values. `sent`: the number of streams over which it was sent whole.
+    `progress`: called with the progress of an answer that comes later. `parts`: the received parts of an answer.
     """
 
     __slots__ = ("deadline", "future", "large", "parts", "progress", "request", "sent", "size", "timeout_s", "txn_id")
@@ -96,7 +97,7 @@ class Call:
 
 
 class Upload:
-    """A request that is being sent in parts. `taken`: the bytes that the server has told to have taken."""
+    """A request that is being sent in parts. `taken`: the bytes that the server has acknowledged."""
 
     def __init__(self, requests: Iterator[pb.Request]) -> None:
         self._requests = requests
@@ -105,11 +106,11 @@ class Upload:
 
     @property
     def ahead(self) -> int:
-        """How many bytes were sent that the server may not have taken yet."""
+        """Bytes that were sent and not acknowledged."""
         return self._sent - self.taken
 
     def next(self) -> tuple[pb.Request, bool]:
-        """(what is to be sent next, whether it is the last)."""
+        """(the next part, whether it is the last)."""
         request, following = self._next, next(self._requests, None)
         self._sent += len(request.upload.data)
         if following is None:
@@ -119,11 +120,11 @@ class Upload:
 
 
 class StreamLost(Exception):
-    """There is no stream; the text says why, in one line."""
+    """The stream was lost; the message is the reason, in one line."""
 
 
 class EndedDuringHandshake(Exception):
-    """The server has ended the stream while its first message was leaving."""
+    """The server has ended the stream while its first message was being sent."""
 
 
 def _unreachable(endpoint: str, reason: str) -> StreamLost:
@@ -131,10 +132,10 @@ def _unreachable(endpoint: str, reason: str) -> StreamLost:
 
 
 class Connection:
-    """To one of `endpoints`, the next one when that fails. For one event loop.
+    """A connection to one of `endpoints`, to the next one when that fails. For one event loop.
 
-    `seen`: the newest version that any answer has told of. `incarnation`: of the database, at the server. `restarted`
-    is called when it is another one. `restored`: the requests with which a new stream begins.
+    `seen`: the newest version that any answer has named. `incarnation`: of the database at the server; `on_restart` is
+    called when it changes. `first_requests`: returns the requests with which a new stream begins.
     """
 
     def __init__(
@@ -144,9 +145,9 @@ class Connection:
         self._credentials = credentials
         self.seen = 0
         self.closed = False
-        self.restarted: Callable[[], object] = list
+        self.on_restart: Callable[[], object] = list
         self.forked_from = 0
-        self.restored: Callable[[], list[pb.Request]] = list
+        self.first_requests: Callable[[], list[pb.Request]] = list
         self.database = b""
         self.incarnation = 0
         self._next_id = 0
@@ -156,16 +157,16 @@ class Connection:
         self._uploads: dict[int, Upload] = {}
         self._wake = asyncio.Event()
         self._silent = asyncio.Event()
-        self._why = ""
-        self._heard = 0.0
+        self._reason = ""
+        self._received_at = 0.0
         self._stream: Any = None
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         own(self)
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(): be closed. The stream stays the parent's: freed here, it would wait for ever for a
-        thread of gRPC that the child does not have."""
+        """In a child of fork(): be closed. The parent's stream is never freed here: freeing waits for a thread of
+        gRPC that the child does not have."""
         keep_for_ever((self._tasks, self._stream))
         self.forked_from, self.closed, self._tasks = parent, True, []
 
@@ -180,7 +181,7 @@ class Connection:
         timeout_s: float | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> asyncio.Future[pb.Response]:
-        """Ask, which gives the request its id; the answer comes in the future. `large`: values that travel beside it.
+        """Send a request, which gets an id here. Returns its answer. `large`: values that are sent beside it.
 
         Raises DatabaseClosed, TransactionTooLarge.
         """
@@ -199,8 +200,8 @@ class Connection:
         self._wake.set()
         return future
 
-    def tell(self, request: pb.Request) -> None:
-        """Say something that has no answer, if anybody listens."""
+    def notify(self, request: pb.Request) -> None:
+        """Send a request that has no answer, if there is a stream."""
         if self._stream is not None and not self.closed:
             self._outbox.append(request)
             self._wake.set()
@@ -208,7 +209,7 @@ class Connection:
     # ---- opening and closing
 
     async def open(self) -> None:
-        """Reach one of the servers. Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
+        """Connect to one of the servers. Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
         reasons = []
         for endpoint in self.endpoints:
             try:
@@ -221,7 +222,7 @@ class Connection:
         raise Unavailable("; ".join(reasons))
 
     async def close(self) -> None:
-        """Answer what was sent to be written, then end. Who else waits is told that the database is closed."""
+        """Wait for the answers to writes, then end. Other waiting calls raise DatabaseClosed."""
         if not self.closed:
             self.closed = True
             writes = [call.future for call in self._calls.values() if call.txn_id]
@@ -238,16 +239,16 @@ class Connection:
     # ---- streams
 
     async def _reach(self, endpoint: str) -> tuple[str, Any, Any]:
-        """(endpoint, channel, stream) after the handshake. Raises Lost, AccessDenied, ProtocolMismatch.
+        """(endpoint, channel, stream) after the handshake. Raises StreamLost, AccessDenied, ProtocolMismatch.
 
-        A server that ends the stream while the first message leaves makes gRPC forget why it did: ask again.
+        gRPC loses the reason of a server that ends the stream while the first message is being sent: try again.
         """
-        for _ in range(WHY_ATTEMPTS):
+        for _ in range(MAX_HANDSHAKES):
             try:
                 return await self._open(endpoint)
             except EndedDuringHandshake:
                 continue
-        raise StreamLost(f"{endpoint} ends every stream at once: it is no LogDB server, or is just stopping")
+        raise StreamLost(f"{endpoint} ends every stream at once: it is not a LogDB server, or is stopping")
 
     async def _open(self, endpoint: str) -> tuple[str, Any, Any]:
         channel: Any = self._credentials.channel(endpoint, CHANNEL_OPTIONS)
@@ -269,7 +270,7 @@ class Connection:
             self._check(endpoint, welcome)
             self.database = welcome.database
             if welcome.incarnation != self.incarnation:
-                self.restarted()
+                self.on_restart()
                 self.incarnation = welcome.incarnation
         except TimeoutError:
             await channel.close()
@@ -281,7 +282,7 @@ class Connection:
             raise _unreachable(endpoint, (await failure_of(endpoint, error, self._credentials)).reason) from None
         except (WireError, asyncio.InvalidStateError) as error:
             await channel.close()
-            raise StreamLost(f"{endpoint} is no LogDB server: {error}") from None
+            raise StreamLost(f"{endpoint} is not a LogDB server: {error}") from None
         except BaseException:
             await channel.close()
             raise
@@ -296,25 +297,25 @@ class Connection:
             raise StreamLost(f"{endpoint} has another database than the one that was connected to")
 
     async def _run(self, endpoint: str, channel: Any, stream: Any) -> None:
-        """Keep a stream, from the given one on, for as long as the connection is open."""
+        """Use the given stream, and a new one whenever it is lost, until the task is cancelled."""
         backoff = Backoff(FIRST_PAUSE_S, min(MAX_PAUSE_S, self.timeout_s / 4))
         turn = self.endpoints.index(endpoint)
         while True:
             try:
                 await self._pump(endpoint, stream)
             except StreamLost as lost:
-                self._why = str(lost)
+                self._reason = str(lost)
             finally:
                 self._stream = None
                 stream.cancel()
                 await channel.close()
             while True:
-                log.info("%s", self._why)
+                log.info("%s", self._reason)
                 turn += 1
                 try:
                     endpoint, channel, stream = await self._reach(self.endpoints[turn % len(self.endpoints)])
                 except (StreamLost, AccessDenied, ProtocolMismatch) as error:
-                    self._why = str(error)
+                    self._reason = str(error)
                 else:
                     backoff.reset()
                     break
@@ -322,9 +323,9 @@ class Connection:
                     await asyncio.sleep(backoff.next_s())
 
     async def _pump(self, endpoint: str, stream: Any) -> None:
-        """Send and receive until the stream is lost. Raises Lost."""
+        """Send and receive until the stream is lost. Raises StreamLost."""
         calls = self._calls.values()
-        self._outbox = [*self.restored(), *(call.request for call in calls if not call.goes_in_parts)]
+        self._outbox = [*self.first_requests(), *(call.request for call in calls if not call.goes_in_parts)]
         self._large, self._uploads = deque(call for call in calls if call.goes_in_parts), {}
         for call in calls:
             call.parts.clear()
@@ -345,7 +346,7 @@ class Connection:
         except asyncio.InvalidStateError:
             pass
         except WireError as error:
-            raise StreamLost(f"{endpoint} is no LogDB server: {error}") from None
+            raise StreamLost(f"{endpoint} is not a LogDB server: {error}") from None
         finally:
             for task in tasks:
                 task.cancel()
@@ -369,11 +370,11 @@ class Connection:
                     break
 
     def _next_part(self) -> pb.Request | None:
-        """The next part of the requests that go in parts, one after another; None: there is nothing to be sent now."""
+        """The next part of the requests that go in parts, one request after another; None if none can be sent now."""
         while self._large:
             call, number = self._large[0], self._large[0].request.id
             upload = self._uploads.get(number)
-            if call.future.done():  # it has failed, or who asked has gone
+            if call.future.done():  # it has failed, or its caller was cancelled
                 self._large.popleft()
                 if upload is not None:
                     del self._uploads[number]
@@ -391,7 +392,7 @@ class Connection:
         return None
 
     def _next_batch(self) -> list[pb.Request]:
-        """What goes into one message. Whose caller has gone is left out."""
+        """The next requests, as many as fit into one message, without those whose callers were cancelled."""
         outbox, calls = self._outbox, self._calls
         size = taken = 0
         for request in outbox:
@@ -411,11 +412,11 @@ class Connection:
                 return
             batch = responses_of(raw)
             self.seen = max(self.seen, batch.newest)
-            self._heard = self._loop.time()
+            self._received_at = self._loop.time()
             for response in batch.responses:
                 rest = response.WhichOneof("rest")
                 if rest == "progress":
-                    self._hear(response)
+                    self._on_progress(response)
                     continue
                 if rest == "part":
                     whole = self._add_part(response)
@@ -433,7 +434,7 @@ class Connection:
                     call.future.set_result(response)
 
     def _add_part(self, response: pb.Response) -> pb.Response | None:
-        """The response that the part is the last of, if it is. Raises WireError."""
+        """The whole response, if this is its last part. Raises WireError."""
         call, part = self._calls.get(response.id), response.part
         if call is None:
             return None
@@ -443,12 +444,12 @@ class Connection:
             return None
         return response_of(b"".join(call.parts))
 
-    def _hear(self, response: pb.Response) -> None:
+    def _on_progress(self, response: pb.Response) -> None:
         call = self._calls.get(response.id)
         if call is None:
             return
         if call.goes_in_parts:
-            for waiting in (call, *self._large):  # in line behind it
+            for waiting in (call, *self._large):  # queued behind it
                 waiting.deadline = self._loop.time() + waiting.timeout_s
             if (upload := self._uploads.get(response.id)) is not None:
                 upload.taken = response.progress
@@ -466,19 +467,19 @@ class Connection:
     # ---- deadlines
 
     async def _expire(self) -> None:
-        """End the calls whose deadline has passed, and a stream on which nothing was heard for as long."""
+        """Fail the calls whose deadline has passed, and end a stream that has received nothing for as long."""
         while True:
             await asyncio.sleep(min(self.timeout_s / 20, 0.25))
             now = self._loop.time()
             for number, call in list(self._calls.items()):
-                if call.future.done():  # who asked has gone
+                if call.future.done():  # its caller was cancelled
                     self._forget(number)
                     if call.parts:
-                        self.tell(pb.Request(cancel=pb.Cancel(request=number)))
+                        self.notify(pb.Request(cancel=pb.Cancel(request=number)))
                 elif call.deadline < now:
                     self._forget(number)
                     call.future.set_exception(self._too_late(call))
-                    if self._stream is not None and self._heard < now - call.timeout_s:
+                    if self._stream is not None and self._received_at < now - call.timeout_s:
                         self._silent.set()
 
     def _forget(self, number: int) -> None:
@@ -490,16 +491,16 @@ class Connection:
 
     def _too_late(self, call: Call) -> LogDBError:
         where = ",".join(self.endpoints)
-        why = f"{where} has not answered within {call.timeout_s:g} s"
-        if self._stream is None and self._why:
-            why = f"{self._why} (for {call.timeout_s:g} s)"
+        reason = f"{where} has not answered within {call.timeout_s:g} s"
+        if self._stream is None and self._reason:
+            reason = f"{self._reason} (for {call.timeout_s:g} s)"
         if call.txn_id and call.sent:
-            return OutcomeUnknown(str(call.txn_id), why)
-        return Unavailable(why)
+            return OutcomeUnknown(str(call.txn_id), reason)
+        return Unavailable(reason)
 
 
 def _certain(call: Call, error: Exception) -> Exception:
-    """What a server's error means: who refuses to look at a write knows nothing of the time it was sent before."""
+    """The error for the caller: a server that rejects a write that was sent before does not know its first outcome."""
     if call.txn_id is not None and call.sent > 1 and isinstance(error, Unavailable | AccessDenied | ReadOnly):
         return OutcomeUnknown(str(call.txn_id), f"when it was sent again: {error}")
     return error

@@ -1,4 +1,4 @@
-"""The core of a client in an event loop: calls are put to it, and their answers taken to whoever waits for them."""
+"""A client core in an event loop: it is sent requests, and its answers resolve the futures of their callers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ Waiter = asyncio.Future[Any] | futures.Future[Any]
 
 
 class HostedClient:
-    """A client core in the loop that runs. Its methods are the loop's alone, but for `put_from_thread`.
+    """A client core in the running loop. Only `put_from_thread` may be called from other threads.
 
-    `engine`: of the cluster's log. `build` makes the core, given the client's address; `over` the error of calls that
-    come or wait when the core has ended, given what has ended it, None for `close`. `right`: what the servers
-    let this client do. `lost` hears of servers that cannot be reached, when the core has.
+    `engine`: of the cluster's log. `build`: makes the core, called with the client's address. `closed_error`: makes the
+    error of requests that come or wait when the core has ended, called with the failure that has ended it, None for
+    `close`. `right`: of this client at the servers. `lost`: called with each server that cannot be reached, after the
+    core.
     """
 
     def __init__(
@@ -39,24 +40,24 @@ class HostedClient:
         cluster: str,
         engine: Engine,
         build: Callable[[Address], Build],
-        over: Callable[[BaseException | None], Exception],
+        closed_error: Callable[[BaseException | None], Exception],
         credentials: Credentials = NONE,
         right: Right = Right.ADMIN,
         lost: Callable[[Address], None] = lambda peer: None,
     ) -> None:
         hello = client_hello(cluster)
-        self._over = over
+        self._closed_error = closed_error
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._waiting: dict[int, Waiter] = {}
         self._reading: set[int] = set()
         self._denied: tuple[float, AccessDenied] | None = None
         self._last = 0
-        self._asked: deque[tuple[Any, float | None, Waiter]] = deque()
+        self._queued: deque[tuple[Any, float | None, Waiter]] = deque()
         self._right = right
         self._peers = Peers(hello, credentials=credentials)
         port = self._peers.attach(hello.address, accepted_by(CLIENT, engine))
-        self._peers.denied = self._not_let_in
+        self._peers.denied = self._access_denied
         self.host = Host(hello.address, build(hello.address), port, clock=self._clock, answered=self._answered)
         self.host.ended.add_done_callback(self._ended)
         port.receive = self.host.receive
@@ -67,21 +68,21 @@ class HostedClient:
         own(self)
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(), which has neither the loop nor the streams: calls end at once."""
-        self._forked = self._over(Unavailable(f"it was {forked_text(parent)}"))
+        """In a child of fork(), which has neither the loop nor the streams: requests fail at once."""
+        self._forked = self._closed_error(Unavailable(f"it was {forked_text(parent)}"))
 
     def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
-        """Put a call, whose answer (a value or an exception) will be the waiter's result."""
+        """Send a request. Its answer, also an exception, becomes the result of `waiter`. `timeout`: in seconds."""
         if self._forked is not None:
-            settle(waiter, self._forked)
+            resolve(waiter, self._forked)
             return
         if self.host.ended.done():
-            settle(waiter, self._over(self.host.ended.exception()))
+            resolve(waiter, self._closed_error(self.host.ended.exception()))
             return
         needed = CALLS_NEED.get(type(request), Right.READ)
-        impossible = self._why_not(needed) or _why_no_message(request)
-        if impossible is not None:
-            settle(waiter, impossible)
+        error = self._denial(needed) or _unsendable(request)
+        if error is not None:
+            resolve(waiter, error)
             return
         if timeout is not None:
             request = request._replace(deadline=self._clock() + int(timeout * SECOND))
@@ -92,35 +93,35 @@ class HostedClient:
         self.host.call(self._last, request)
 
     def require(self, kind: type) -> None:
-        """Raises AccessDenied if the servers do not let this client make calls of that kind."""
-        denied = self._why_not(CALLS_NEED.get(kind, Right.READ))
+        """Raises AccessDenied if this client has no right to requests of that kind."""
+        denied = self._denial(CALLS_NEED.get(kind, Right.READ))
         if denied is not None:
             raise denied
 
     def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
-        """The same from any thread."""
+        """As `put`, from any thread."""
         if self._forked is not None:
-            settle(waiter, self._forked)
+            resolve(waiter, self._forked)
             return
-        self._asked.append((request, timeout, waiter))
-        self._loop.call_soon_threadsafe(self._put_asked)
+        self._queued.append((request, timeout, waiter))
+        self._loop.call_soon_threadsafe(self._put_queued)
 
-    def _put_asked(self) -> None:
-        while self._asked:
-            self.put(*self._asked.popleft())
+    def _put_queued(self) -> None:
+        while self._queued:
+            self.put(*self._queued.popleft())
 
     def _answered(self, answer: Answer) -> None:
-        self._settle(answer.call, answer.result)
+        self._resolve(answer.call, answer.result)
 
-    def _settle(self, call: int, result: Any) -> None:
+    def _resolve(self, call: int, result: Any) -> None:
         self._reading.discard(call)
         waiter = self._waiting.pop(call, None)
         if waiter is not None:
-            settle(waiter, result)
+            resolve(waiter, result)
 
     def _ended(self, ended: asyncio.Future[Any]) -> None:
         for call in list(self._waiting):
-            self._settle(call, self._over(ended.exception()))
+            self._resolve(call, self._closed_error(ended.exception()))
 
     def _has_lost(self, peer: Address) -> None:
         self.host.lost(peer)
@@ -128,46 +129,45 @@ class HostedClient:
 
     # ---- rights
 
-    def _why_not(self, needed: Right) -> AccessDenied | None:
-        """Why nothing is sent of a call, if it is so."""
+    def _denial(self, needed: Right) -> AccessDenied | None:
+        """The error for a request that needs a right, if the servers would deny it."""
         if self._right < needed:
             return AccessDenied(lacking("this client", self._right, needed))
         if self._denied is not None and self._loop.time() < self._denied[0]:
             return self._denied[1]
         return None
 
-    def _not_let_in(self, error: AccessDenied) -> None:
-        """A server has shut out this client. What only reads ends; of the rest nobody knows before its deadline."""
+    def _access_denied(self, error: AccessDenied) -> None:
+        """End reads, since a server denies access. Other requests wait until their deadlines: their outcome is open."""
         self._denied = self._loop.time() + REFUSED_PAUSE_S, error
         for call in list(self._reading):
-            self._settle(call, error)
+            self._resolve(call, error)
 
     async def close(self) -> None:
-        """End: whoever waits gets the error of `over`."""
+        """End the core; waiting requests fail with `closed_error`."""
         if self._forked is None:
             await self.host.close()
             await self._peers.close()
 
 
-def _why_no_message(request: Any) -> ValueError | None:
-    """Why no message can carry what is asked, if it is so. Clients have random numbers of 64 bits; everything else that
-    is counted ends below 2^63."""
+def _unsendable(request: Any) -> ValueError | None:
+    """The error for a request that no message can carry: numbers are below 2^63, except clients' random ones."""
     for name, value in zip(request._fields, request, strict=True):
         if value.__class__ is int:
             if value > MAX_POSITION and name != "client":
                 return ValueError(f"{name} must be at most 2^63 - 1, not {value}")
-        elif isinstance(value, tuple) and hasattr(value, "_fields") and (why := _why_no_message(value)):
-            return why
+        elif isinstance(value, tuple) and hasattr(value, "_fields") and (error := _unsendable(value)):
+            return error
     return None
 
 
-def settle(waiter: Waiter, result: Any) -> None:
-    """Not as an exception, which may be a StopIteration: that has no place in a future."""
+def resolve(waiter: Waiter, result: Any) -> None:
+    """Set the result of a future, also if it is an exception: a future cannot raise a StopIteration."""
     if not waiter.done():
         waiter.set_result(result)
 
 
-def given(result: Any) -> Any:
+def unwrap(result: Any) -> Any:
     """The result; raises it if it is an exception."""
     if isinstance(result, Exception):
         raise result

@@ -87,7 +87,7 @@ class RangePages:
         answered, unfinished = 0, []
         for rows, more in pages:
             if answered == len(self._left):
-                raise WireError("a page has more ranges than were asked for")
+                raise WireError("a page has more ranges than were requested")
             index, requested = self._left[answered]
             answered += 1
             self.rows[index] += rows
@@ -99,7 +99,7 @@ class RangePages:
 
 
 def _rest_of(requested: ScanRange, rows: Sequence[Row], reverse: bool) -> ScanRange:
-    """What is left of a range after the rows of a page that is not the last. Raises WireError."""
+    """The rest of a range after the rows of a page that is not the last. Raises WireError."""
     if not rows:
         raise WireError("a page of rows is empty, and not the last")
     start, end, limit = requested

@@ -1,4 +1,4 @@
-"""The database of other processes, for the coroutines of one event loop: an AsyncBackend over a connection."""
+"""The database of a server, for the coroutines of one event loop: an AsyncBackend over a connection."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from logdb.wire.limits import MAX_POSITION, WireError
 from logdb.wire.proto import database_pb2 as pb
 
 UPKEEP_S: Final = 60.0
-"""Upkeep that says nothing for longer is given up: it may take its time, but tells how far it has come."""
+"""Timeout between two progress messages of upkeep, which may take long."""
 WATCH_S: Final = 5.0
-"""A watch is asked for again so often."""
+"""Longest wait of one watch request; the feed then sends the next one."""
 
 
 class LeasedSnapshot:
-    """A snapshot that servers keep, under the number of a lease. `incarnation`: of the database that gave it.
+    """A snapshot that servers keep, under the number of a lease. `incarnation`: of the database that granted it.
 
-    `is_lost`: that one is gone, and had not told that the version was durable.
+    `is_lost`: that incarnation has ended without reporting the version as durable.
     """
 
     __slots__ = ("incarnation", "is_lost", "lease", "version")
@@ -58,29 +58,29 @@ class LeasedSnapshot:
 
 
 class RemoteBackend(RequestBackend):
-    """A database that servers answer for. `connect` makes one."""
+    """A database behind servers. `connect` makes one."""
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, credentials: Credentials = NONE) -> None:
         self.path = ",".join(endpoints)
         self._client = secrets.randbits(63) + 1
         self._sequence = 0
         self._lease = 0
-        self._held: dict[object, LeasedSnapshot] = {}
+        self._leases: dict[object, LeasedSnapshot] = {}
         self.speculation = Speculation(asyncio.get_running_loop().time)
         self._feeds: set[RemoteFeed] = set()
         self.connection = Connection(endpoints, timeout_s, self._client, credentials)
-        self.connection.restarted, self.connection.restored = self._restarted, self._restored
+        self.connection.on_restart, self.connection.first_requests = self._restarted, self._restored
 
     @classmethod
     async def connect(
         cls, endpoints: Sequence[str], timeout_s: float, session: int | None = None, credentials: Credentials = NONE
     ) -> RemoteBackend:
-        """Reach one of the servers; nothing before version `session` is read. Raises Unavailable, AccessDenied,
+        """Connect to one of the servers. Reads see version `session` and later ones. Raises Unavailable, AccessDenied,
         ProtocolMismatch."""
-        host = cls(endpoints, timeout_s, credentials)
-        host.connection.seen = session or 0
-        await host.connection.open()
-        return host
+        backend = cls(endpoints, timeout_s, credentials)
+        backend.connection.seen = session or 0
+        await backend.connection.open()
+        return backend
 
     @property
     def database(self) -> bytes:
@@ -89,46 +89,46 @@ class RemoteBackend(RequestBackend):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` has been called."""
+        """See `Backend.closed`."""
         return self.connection.closed
 
     @property
     def forked_from(self) -> int:
-        """In a child of fork() that has inherited it, the parent."""
+        """See `Backend.forked_from`."""
         return self.connection.forked_from
 
     # ---- versions
 
     @property
     def session(self) -> int:
-        """The newest version that any answer has told of."""
+        """The newest version that any answer has named."""
         return self.connection.seen
 
     async def version(self) -> int:
-        """The newest version that is durable."""
+        """See `Backend.version`."""
         return (await self.connection.call(pb.Request(at=pb.At()))).version
 
     async def oldest(self) -> int:
-        """The oldest version that can be read."""
+        """See `Backend.oldest`."""
         return (await self.connection.call(pb.Request(facts=pb.Facts()))).facts.oldest
 
     async def at(self, version: int) -> int:
-        """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
-        return (await self.connection.call(pb.Request(at=pb.At(version=_possible(version, self.session))))).version
+        """See `Backend.at`."""
+        return (await self.connection.call(pb.Request(at=pb.At(version=_sendable(version, self.session))))).version
 
     async def at_time(self, when: int) -> int:
-        """The newest version not younger than `when`. Raises VersionTrimmed, FutureVersion."""
+        """See `Backend.at_time`."""
         return (await self.connection.call(pb.Request(at=pb.At(time=min(max(when, 0), MAX_POSITION))))).version
 
     async def time_of(self, version: int) -> int | None:
-        """When `version` was written. Raises as `at`."""
-        response = await self.connection.call(pb.Request(at=pb.At(time_of=_possible(version, self.session))))
+        """See `Backend.time_of`."""
+        response = await self.connection.call(pb.Request(at=pb.At(time_of=_sendable(version, self.session))))
         return response.version if response.HasField("version") else None
 
     # ---- reading
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
-        """The value of `key`."""
+        """See `Backend.get`."""
         request = pb.Request()
         request.get.key = key
         if at is not None:
@@ -137,7 +137,7 @@ class RemoteBackend(RequestBackend):
         return response.value if response.HasField("value") else None
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """(the version read, those of `keys` that exist)."""
+        """See `Backend.multi_get`."""
         found: list[tuple[bytes, bytes]] = []
         lease = self.new_lease()
         left, version = keys, at
@@ -161,7 +161,7 @@ class RemoteBackend(RequestBackend):
                 page = _page_of(left)
         finally:
             if (left is not keys or len(page) < len(keys)) and at is None:
-                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+                self._end_lease(lease)
 
     async def scan(
         self,
@@ -230,17 +230,17 @@ class RemoteBackend(RequestBackend):
     # ---- writing
 
     def new_txn_id(self) -> TxnId:
-        """An id that no transaction has."""
+        """See `Backend.new_txn_id`."""
         self._sequence += 1
         return TxnId(self._client, self._sequence)
 
     async def write(
         self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
     ) -> tuple[int, Verdict]:
-        """Write all if all conditions hold."""
+        """See `Backend.write`."""
         if label != "":
             check_label(label)
-        self.speculation.forget(writes)  # who follows begins with a question
+        self.speculation.forget(writes)  # the next transaction reads them from a server
         txn_id = self.new_txn_id()
         request, large = _write_request(txn_id, writes, label, conditions)
         response = await self.connection.call(request, txn_id, large=large)
@@ -252,7 +252,7 @@ class RemoteBackend(RequestBackend):
         return response.version, COMMITTED
 
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
-        """Take a transaction's snapshot; the value of the key that it reads first."""
+        """See `RequestBackend.begin`."""
         work.since = self.speculation.clock()
         lease = self.new_lease()
         request = pb.Request()
@@ -262,18 +262,18 @@ class RemoteBackend(RequestBackend):
             begin.key = first_key
         response = await self._leased(request)
         work.snapshot = response.version
-        self._held[work] = LeasedSnapshot(lease, response.version, self.connection.incarnation)
+        self._leases[work] = LeasedSnapshot(lease, response.version, self.connection.incarnation)
         return response.value if response.HasField("value") else None
 
     def end(self, holder: object) -> None:
-        """Let go of a snapshot."""
-        held = self._held.pop(holder, None)
-        if held is not None:
-            self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
+        """See `Backend.end`."""
+        leased = self._leases.pop(holder, None)
+        if leased is not None:
+            self._end_lease(leased.lease)
 
     async def commit(self, work: Workspace) -> int:
-        """Commit what a transaction has read and written."""
-        held = self._held.pop(work, None)
+        """See `Backend.commit`."""
+        leased = self._leases.pop(work, None)
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         if work.speculated is not None:
@@ -281,17 +281,17 @@ class RemoteBackend(RequestBackend):
         request = pb.Request()
         commit = request.commit
         commit.snapshot = work.snapshot
-        if held is not None:
-            if held.is_lost:
-                raise ConflictError.restarted(held.version)
-            commit.lease = held.lease
-            if held.version > self.connection.seen:
-                commit.incarnation = held.incarnation
+        if leased is not None:
+            if leased.is_lost:
+                raise ConflictError.restarted(leased.version)
+            commit.lease = leased.lease
+            if leased.version > self.connection.seen:
+                commit.incarnation = leased.incarnation
         if not work.writes:
             if commit.incarnation:  # what was read is not durable yet
                 return (await self.connection.call(request)).version
-            if held is not None:
-                self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
+            if leased is not None:
+                self._end_lease(leased.lease)
             return work.snapshot
         txn_id = work.known_id or self.new_txn_id()
         commit.sequence, commit.label = txn_id.sequence, work.label
@@ -303,9 +303,9 @@ class RemoteBackend(RequestBackend):
             try:
                 return (await self.connection.call(request, txn_id, large=large)).version
             except BaseException as error:
-                if held is not None:  # the server ends the lease with a commit that has come
-                    self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
-                if isinstance(error, VersionTrimmed):  # said only of a commit that was not applied
+                if leased is not None:  # the server ends the lease only with a commit that it receives
+                    self._end_lease(leased.lease)
+                if isinstance(error, VersionTrimmed):  # the server raises it only if the commit was not applied
                     raise ConflictError.compacted(work.snapshot) from None
                 raise
 
@@ -321,7 +321,7 @@ class RemoteBackend(RequestBackend):
         return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
-        """How a transaction ended."""
+        """See `Backend.outcome`."""
         asked = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence, settle=settle)
         response = await self.connection.call(pb.Request(outcome=asked))
         if response.ended.status not in Status.__members__:
@@ -331,33 +331,33 @@ class RemoteBackend(RequestBackend):
     # ---- following, upkeep
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> RemoteFeed:
-        """The commits after `since`."""
-        feed = RemoteFeed(self.connection, None if since is None else _possible(since, self.session), prefix, keys)
+        """See `Backend.feed`."""
+        feed = RemoteFeed(self.connection, None if since is None else _sendable(since, self.session), prefix, keys)
         self._feeds.add(feed)
-        feed.ended = self._feeds.discard
+        feed.on_end = self._feeds.discard
         return feed
 
     async def pins(self) -> dict[str, int]:
-        """The pinned versions by name."""
+        """See `Backend.pins`."""
         return dict((await self.connection.call(pb.Request(facts=pb.Facts()))).facts.pins)
 
     async def pin(self, name: str, version: int | None) -> int:
-        """Pin a version."""
-        asked = pb.Pin(name=name, version=None if version is None else _possible(version, self.session))
+        """See `Backend.pin`."""
+        asked = pb.Pin(name=name, version=None if version is None else _sendable(version, self.session))
         return (await self.connection.call(pb.Request(pin=asked))).version
 
     async def unpin(self, name: str) -> None:
-        """Raises KeyError."""
+        """See `Backend.unpin`."""
         await self.connection.call(pb.Request(unpin=pb.Unpin(name=name)))
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
-        """Drop what only reads before `before` could see."""
-        asked = pb.Compact(before=None if before is None else _possible(before, self.session))
-        told = (await self._upkeep(pb.Request(compact=asked), progress)).compacted
-        return Compacted(*[getattr(told, name) for name in Compacted._fields])
+        """See `Backend.compact`."""
+        asked = pb.Compact(before=None if before is None else _sendable(before, self.session))
+        done = (await self._upkeep(pb.Request(compact=asked), progress)).compacted
+        return Compacted(*[getattr(done, name) for name in Compacted._fields])
 
     async def checkpoint(self, progress: Progress = None) -> int:
-        """Bring the checkpoint of the map up to date."""
+        """See `Backend.checkpoint`."""
         return (await self._upkeep(pb.Request(checkpoint=pb.Checkpoint()), progress)).version
 
     def _upkeep(self, request: pb.Request, progress: Progress) -> asyncio.Future[pb.Response]:
@@ -365,7 +365,7 @@ class RemoteBackend(RequestBackend):
         return self.connection.call(request, timeout_s=timeout_s, progress=progress)
 
     async def close(self) -> None:
-        """Answer what was sent to be written, then let go of the servers."""
+        """See `Backend.close`: waits for the answers to writes that were sent."""
         closing = asyncio.ensure_future(self.connection.close())
         for feed in list(self._feeds):
             await feed.close()
@@ -374,7 +374,7 @@ class RemoteBackend(RequestBackend):
     # ---- the log itself
 
     async def layout(self, version: int) -> pb.Laid:
-        """The records that the snapshot at a version is made of. Raises Unavailable."""
+        """The files and records of the snapshot at a version. Raises Unavailable."""
         return (await self.connection.call(pb.Request(layout=pb.Layout(version=version)))).laid
 
     async def frames(self, first: int, end: int) -> tuple[bytes, int]:
@@ -386,27 +386,30 @@ class RemoteBackend(RequestBackend):
         return page.frames, page.next
 
     async def aborted(self, first: int, end: int) -> list[int]:
-        """Which commit records from `first` to before `end` were not applied. Raises VersionTrimmed."""
+        """The commit records from `first` to before `end` that were not applied. Raises VersionTrimmed."""
         request = pb.Request(aborted=pb.Aborted(first=first, end=end))
         return list((await self.connection.call(request)).not_applied.gsns)
 
     # ---- leases
 
-    async def hold(self, holder: object, version: int) -> None:
-        """Keep a version readable until `end(holder)`, or until the stream is lost and the next server has let it go.
-        Raises VersionTrimmed."""
+    async def lease(self, holder: object, version: int) -> None:
+        """Keep a version readable until `end(holder)`, or until the stream is lost and the next server does not grant
+        the lease again. Raises VersionTrimmed."""
         lease = self.new_lease()
         await self._leased(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
         self.end(holder)
-        self._held[holder] = LeasedSnapshot(lease, version, self.connection.incarnation)
+        self._leases[holder] = LeasedSnapshot(lease, version, self.connection.incarnation)
 
     async def _leased(self, request: pb.Request) -> pb.Response:
-        """The answer to a Begin. Without one nobody is left who would end its lease."""
+        """The answer to a Begin, whose lease is ended if no answer comes."""
         try:
             return await self.connection.call(request)
         except BaseException:
-            self.connection.tell(pb.Request(end=pb.End(lease=request.begin.lease)))
+            self._end_lease(request.begin.lease)
             raise
+
+    def _end_lease(self, lease: int) -> None:
+        self.connection.notify(pb.Request(end=pb.End(lease=lease)))
 
     def new_lease(self) -> int:
         """A number that no lease of this client has had."""
@@ -414,20 +417,20 @@ class RemoteBackend(RequestBackend):
         return self._lease
 
     def _restored(self) -> list[pb.Request]:
-        """The snapshots of running transactions, to be held by a server that does not know of them."""
-        held = [each for each in self._held.values() if not each.is_lost]
-        return [pb.Request(begin=pb.Begin(lease=each.lease, at=each.version)) for each in held]
+        """The requests that lease the snapshots of running transactions again, for a new stream."""
+        kept = [each for each in self._leases.values() if not each.is_lost]
+        return [pb.Request(begin=pb.Begin(lease=each.lease, at=each.version)) for each in kept]
 
     def _restarted(self) -> None:
-        """The database was opened again: what it had not told to be durable by then may be gone."""
-        for held in self._held.values():
-            held.is_lost = held.is_lost or held.version > self.connection.seen
+        """Mark the leases that the new incarnation may not have: versions that were not reported as durable."""
+        for leased in self._leases.values():
+            leased.is_lost = leased.is_lost or leased.version > self.connection.seen
 
     def check_lease(self, holder: object) -> None:
-        """Raises ConflictError if the holder's snapshot is lost."""
-        held = self._held.get(holder)
-        if held is not None and held.is_lost:
-            raise ConflictError.restarted(held.version)
+        """See `RequestBackend.check_lease`."""
+        leased = self._leases.get(holder)
+        if leased is not None and leased.is_lost:
+            raise ConflictError.restarted(leased.version)
 
 
 class PageLease:
@@ -444,11 +447,12 @@ class PageLease:
     def end(self) -> None:
         """End the lease, if a server may keep it."""
         if self.is_open:
-            self._backend.connection.tell(pb.Request(end=pb.End(lease=self.number)))
+            self._backend.connection.notify(pb.Request(end=pb.End(lease=self.number)))
 
 
 class RemoteFeed(AsyncChangeFeed):
-    """Commits from a version on, in pages; the first is asked for at once, so that `from now on` means now."""
+    """Commits from a version on, in pages. The first page is requested at once: it fixes the version of a feed from now
+    on."""
 
     def __init__(
         self, connection: Connection, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None
@@ -456,7 +460,7 @@ class RemoteFeed(AsyncChangeFeed):
         self._connection, self._since, self._prefix, self._keys = connection, since, prefix, keys
         self._ready: list[Change] = []
         self._closed = False
-        self.ended: Callable[[RemoteFeed], None] | None = None
+        self.on_end: Callable[[RemoteFeed], None] | None = None
         self._page: asyncio.Future[pb.Response] | None = self._ask(0)
 
     def _ask(self, wait_s: float) -> asyncio.Future[pb.Response]:
@@ -470,12 +474,12 @@ class RemoteFeed(AsyncChangeFeed):
         return self._connection.call(pb.Request(watch=watch), timeout_s=self._connection.timeout_s + wait_s)
 
     async def begun(self) -> None:
-        """Return when the position is known. Raises VersionTrimmed, FutureVersion."""
+        """See `AsyncChangeFeed.begun`."""
         if self._page is not None:
             await self._take(self._page)
 
     async def poll(self, timeout: float | None) -> Change | None:
-        """See `hosts.ChangeFeed`."""
+        """See `ChangeFeed.poll`."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while not self._ready:
@@ -504,7 +508,7 @@ class RemoteFeed(AsyncChangeFeed):
         self._ready = [change_from(change) for change in reversed(response.changes.changes)]
 
     async def close(self) -> None:
-        """End the feed: who waits in it returns."""
+        """See `ChangeFeed.close`."""
         self.end()
 
     def end(self) -> None:
@@ -512,14 +516,14 @@ class RemoteFeed(AsyncChangeFeed):
         self._closed = True
         if self._page is not None:
             self._page.cancel()
-        if self.ended is not None:
-            self.ended(self)
+        if self.on_end is not None:
+            self.on_end(self)
 
 
 def _write_request(
     txn_id: TxnId, writes: Mapping[bytes, bytes | None], label: str, conditions: Sequence[Condition]
 ) -> tuple[pb.Request, list[bytes]]:
-    """The request, and the large values that travel beside it."""
+    """The request, and the large values that are sent beside it."""
     request = pb.Request()
     write = request.write
     write.sequence = txn_id.sequence
@@ -532,7 +536,7 @@ def _write_request(
 
 
 def _page_of(keys: list[bytes]) -> list[bytes]:
-    """The first of the keys, as many as go into one message."""
+    """The first of the keys, as many as fit into one message."""
     page = keys[:PAGE_KEYS]
     if sum(map(len, page)) > PART_BYTES // 2:
         sizes = accumulate(map(len, page))
@@ -540,8 +544,8 @@ def _page_of(keys: list[bytes]) -> list[bytes]:
     return page
 
 
-def _possible(version: int, newest: int) -> int:
-    """A version that the wire can carry. Raises FutureVersion."""
+def _sendable(version: int, newest: int) -> int:
+    """`version`, if a message can carry it. Raises FutureVersion."""
     if version > MAX_POSITION:
         raise FutureVersion(version, newest)
     return version

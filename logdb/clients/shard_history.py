@@ -1,4 +1,4 @@
-"""The history of an object read from its shard alone, when no mapping server can be asked (`cluster/summaries.py`).
+"""The history of an object read from its shard alone, when no mapping server answers (`cluster/summaries.py`).
 
 That takes the ordering layer, which says where the log begins and ends, and one replica of the shard.
 """

@@ -58,7 +58,7 @@ def test_any_node_leads_to_the_database(cluster: Cluster) -> None:
 
 def test_a_node_that_is_slow_is_given_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not taken for a server of another kind."""
-    monkeypatch.setattr(connecting, "LOOK_S", 0.000_1)
+    monkeypatch.setattr(connecting, "FIRST_TIMEOUT_S", 0.000_1)
     with logdb.connect(cluster.ordering, timeout=60) as db:
         assert db.get(b"slow") is None
 

@@ -8,24 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from logdb.clients.log_verbs import BlockingLog
 from logdb.cores.effects import SECOND, Answer
-from logdb.log import requests as calls
 from logdb.log.contract import (
-    AppendId,
-    Batch,
     LogFailed,
-    LogRecord,
-    NotOfThisShard,
-    Record,
-    ShardPolicy,
-    Subscription,
-    View,
 )
-from logdb.log.policies import ByRecord
-from logdb.log.requests import ConfiguredShard, ShardState
 from tests.sim.cluster import Shape
 from tests.sim.engines import simulation_of
 from tests.sim.world import World
@@ -33,7 +22,7 @@ from tests.sim.world import World
 EVENTS_AT_ONCE = 50
 
 
-class SimulatedLog:
+class SimulatedLog(BlockingLog):
     """A reconfigurable log on a cluster of its own. Timeouts are seconds of simulated time."""
 
     def __init__(self, engine: str, shape: Shape, seed: int = 1) -> None:
@@ -89,103 +78,7 @@ class SimulatedLog:
             self._runs = False
             self._turn.notify_all()
 
-    # ---- the contract
-
-    def append(self, records: Sequence[Record], after: int | None = None) -> Sequence[int]:
-        gsns: list[int] = self.call(calls.Append(records, after=after)).gsns
-        return gsns
-
-    def append_to_shard(
-        self, records: Sequence[Record], shard: int, after: int | None = None
-    ) -> tuple[Sequence[int], int]:
-        return self.call(calls.Append(records, shard, after=after)).gsns, shard
-
-    def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
-        found: list[int | None] = self.call(calls.Outcome(append_id), timeout)
-        return found
-
-    def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
-        try:
-            record: LogRecord = self.call(calls.Read(gsn, shard), timeout)
-        except TimeoutError as error:
-            raise TimeoutError(f"record {gsn} was not appended within {timeout} seconds") from error
-        return record
-
-    def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
-        number = self.call(calls.Subscribe(gsn, None if tags is None else frozenset(tags)))
-        return SimulatedSubscription(self, number)
-
-    def trim(self, gsn: int) -> None:
-        self.call(calls.Trim(gsn))
-
-    def tail(self) -> int:
-        tail: int = self.call(calls.Tail())
-        return tail
-
-    def oldest(self) -> int:
-        oldest: int = self.call(calls.Oldest())
-        return oldest
-
-    def set_shard_policy(self, policy: ShardPolicy) -> None:
-        self.call(calls.SetPolicy(ByRecord(policy)))
-
-    def view(self) -> View:
-        shards = self._shards()
-        final = frozenset(shard for shard, config in shards.items() if config.state is ShardState.FINALIZED)
-        return View(frozenset(shards) - final, final)
-
-    def _shards(self) -> dict[int, ConfiguredShard]:
-        return {config.shard: config for config in self.call(calls.View()).shards}
-
     def close(self) -> None:
         with self._turn:
             self._closed = True
             self._turn.notify_all()
-
-    # ---- changes
-
-    def add_shard(self) -> int:
-        shard: int = self.call(calls.Reconfigure(calls.AddShard(())))
-        return shard
-
-    def finalize_shard(self, shard: int, grace: int = 0) -> None:
-        self.call(calls.Reconfigure(calls.FinalizeShard(shard, grace)))
-
-    def replace_server(self, server: int) -> int:
-        new: int = self.call(calls.Reconfigure(calls.ReplaceServer(server, 0)))
-        return new
-
-    def add_replica(self, shard: int) -> int:
-        new: int = self.call(calls.Reconfigure(calls.AddReplica(shard, 0)))
-        return new
-
-    def set_cut_interval(self, seconds: float) -> None:
-        self.call(calls.Reconfigure(calls.SetCutInterval(round(seconds * SECOND))))
-
-    def members(self, shard: int) -> tuple[int, ...]:
-        config = self._shards().get(shard)
-        if config is None:
-            raise NotOfThisShard(0, shard)
-        return tuple(member.server for member in config.members)
-
-
-class SimulatedSubscription:
-    """A subscription of the client."""
-
-    def __init__(self, log: SimulatedLog, number: int) -> None:
-        self._log, self._number = log, number
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        batch = self.poll(None)
-        assert batch is not None
-        return batch
-
-    def poll(self, timeout: float | None) -> Batch | None:
-        batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
-        return batch
-
-    def close(self) -> None:
-        self._log.call(calls.Close(self._number))

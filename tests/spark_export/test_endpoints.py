@@ -264,7 +264,7 @@ def test_a_stream_holds_only_its_offset(server: Behind) -> None:
         assert query.batch()
         source = source_of(servers(server.endpoints))
         assert isinstance(source, server_source.ServerSource)
-        assert [held.version for held in source._host._held.values()] == [query.checkpoint["version"]]
+        assert [held.version for held in source._host._leases.values()] == [query.checkpoint["version"]]
     query.reader.stop()
 
 

@@ -1,0 +1,328 @@
+"""The verbs of a cluster's log, each written once: the request that it makes, and its result.
+
+`BlockingLog` has them for threads, `AwaitedLog` for coroutines; a subclass sends the requests to a client core.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+from logdb.cores.effects import SECOND
+from logdb.log import requests as calls
+from logdb.log.contract import AppendId, Batch, LogRecord, NotOfThisShard, Record, ShardPolicy, View
+from logdb.log.policies import ByRecord
+from logdb.log.requests import Configuration, ShardState
+from logdb.wire.limits import check_record
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Exchange(NamedTuple, Generic[T]):
+    """A request of `logdb.log.requests`, and the function that makes the verb's result of its answer.
+
+    `timeout`: seconds; None: that of the log, or none if the verb `waits` for something to happen. `late`: the message
+    of its TimeoutError.
+    """
+
+    request: Any
+    result: Callable[[Any], T]
+    timeout: float | None = None
+    waits: bool = False
+    late: str = ""
+
+
+def _same(answer: Any) -> Any:
+    return answer
+
+
+def _nothing(answer: Any) -> None:
+    return None
+
+
+# ---- the verbs
+
+
+def append(records: Sequence[Record], after: int | None = None) -> Exchange[Sequence[int]]:
+    """The GSNs of the records, once they are durable and ordered; `after`: as of `Log.append`. Raises Unavailable,
+    AppendUnknown, TooLargeToSend."""
+    return Exchange(calls.Append(_checked(records), after=after), lambda answer: answer.gsns)
+
+
+def append_to_shard(
+    records: Sequence[Record], shard: int, after: int | None = None
+) -> Exchange[tuple[Sequence[int], int]]:
+    """As `append`, on this shard. Raises NotOfThisShard as well."""
+    return Exchange(calls.Append(_checked(records), shard, after=after), lambda answer: (answer.gsns, shard))
+
+
+def outcome(append_id: AppendId, timeout: float | None = None) -> Exchange[Sequence[int | None]]:
+    """The outcome of an append that was `AppendUnknown`: the GSN of each record; None: it is not in the log, and never
+    will be."""
+    return Exchange(calls.Outcome(append_id), _same, timeout)
+
+
+def read_record(gsn: int, shard: int, timeout: float | None = None) -> Exchange[LogRecord]:
+    """The record, once there is one. `timeout`: seconds, None: wait. Raises Trimmed, NotOfThisShard, Corruption,
+    TimeoutError."""
+    late = f"record {gsn} was not appended within {timeout} seconds"
+    return Exchange(calls.Read(gsn, shard), _same, timeout, waits=True, late=late)
+
+
+def subscribe(gsn: int, tags: Collection[int] | None = None) -> Exchange[int]:
+    """The number of a subscription to every record from `gsn` on, or to those of these tags. Raises Trimmed."""
+    return Exchange(calls.Subscribe(gsn, None if tags is None else frozenset(tags)), _same, waits=True)
+
+
+def trim(gsn: int) -> Exchange[None]:
+    """Allow records before `gsn` to be removed. Raises ValueError past the tail."""
+    return Exchange(calls.Trim(gsn), _nothing)
+
+
+def tail() -> Exchange[int]:
+    """A GSN at or after every append that had returned."""
+    return Exchange(calls.Tail(), _same)
+
+
+def oldest() -> Exchange[int]:
+    """The oldest GSN that can be read."""
+    return Exchange(calls.Oldest(), _same)
+
+
+def last_at_time(time: int) -> Exchange[int]:
+    """The newest GSN that was ordered at `time` (ns since the epoch) or before."""
+    return Exchange(calls.AtTime(time), _same)
+
+
+def set_shard_policy(policy: ShardPolicy) -> Exchange[None]:
+    """Set the policy that chooses the shard of each record of `append`. The client's event loop calls it."""
+    return Exchange(calls.SetPolicy(ByRecord(policy)), _nothing, waits=True)
+
+
+def configuration() -> Exchange[Configuration]:
+    """Shards, servers, aggregators and spares, with every change that had returned."""
+    return Exchange(calls.View(), _same)
+
+
+def view() -> Exchange[View]:
+    """The shards that take appends, and those that are finalized."""
+    return Exchange(calls.View(), _view_of)
+
+
+def reconfigure(change: Any) -> Exchange[int]:
+    """Carry out a change, once. Returns its result. Raises Unavailable, LogFailed."""
+    return Exchange(calls.Reconfigure(change), _same)
+
+
+def add_shard() -> Exchange[int]:
+    """Add a shard of spare servers; returns its number."""
+    return reconfigure(calls.AddShard(()))
+
+
+def finalize_shard(shard: int, grace: int = 0) -> Exchange[None]:
+    """Make a shard read-only after `grace` more cuts."""
+    return Exchange(calls.Reconfigure(calls.FinalizeShard(shard, grace)), _nothing)
+
+
+def replace_server(server: int) -> Exchange[int]:
+    """Replace a server by a spare one; returns the number of the new server."""
+    return reconfigure(calls.ReplaceServer(server, 0))
+
+
+def add_replica(shard: int) -> Exchange[int]:
+    """Add a server to a finalized shard; returns its number."""
+    return reconfigure(calls.AddReplica(shard, 0))
+
+
+def set_cut_interval(seconds: float) -> Exchange[None]:
+    """Set the minimum interval between two ordering decisions."""
+    return Exchange(calls.Reconfigure(calls.SetCutInterval(round(seconds * SECOND))), _nothing)
+
+
+def members(shard: int) -> Exchange[tuple[int, ...]]:
+    """The servers of a shard. Raises NotOfThisShard."""
+
+    def members_of(found: Configuration) -> tuple[int, ...]:
+        for config in found.shards:
+            if config.shard == shard:
+                return tuple([member.server for member in config.members])
+        raise NotOfThisShard(0, shard)
+
+    return Exchange(calls.View(), members_of)
+
+
+def _checked(records: Sequence[Record]) -> Sequence[Record]:
+    """Raises TooLargeToSend."""
+    if records:
+        check_record(max([len(payload) for _, payload in records]))
+    return records
+
+
+def _view_of(found: Configuration) -> View:
+    final = frozenset(config.shard for config in found.shards if config.state is ShardState.FINALIZED)
+    return View(frozenset(config.shard for config in found.shards) - final, final)
+
+
+# ---- for threads
+
+
+def _blocking(verb: Callable[P, Exchange[T]]) -> Callable[Concatenate[BlockingLog, P], T]:
+    @wraps(verb)
+    def called(self: BlockingLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        request, result, timeout, waits, late = verb(*args, **kwargs)
+        try:
+            return result(self.call(request, self.timeout if timeout is None and not waits else timeout))
+        except TimeoutError as error:
+            if late:
+                raise TimeoutError(late) from error
+            raise
+
+    return called
+
+
+class BlockingLog(ABC):
+    """The verbs of `logdb.log.contract.Reconfigurable` over `call`, for threads. `timeout`: see `RemoteLog`."""
+
+    timeout: float | None = None
+
+    @abstractmethod
+    def call(self, request: Any, timeout: float | None = None) -> Any:
+        """The answer to a request of `logdb.log.requests`; raises it if it is an exception."""
+
+    append = _blocking(append)
+    append_to_shard = _blocking(append_to_shard)
+    outcome = _blocking(outcome)
+    read_record = _blocking(read_record)
+    trim = _blocking(trim)
+    tail = _blocking(tail)
+    oldest = _blocking(oldest)
+    last_at_time = _blocking(last_at_time)
+    set_shard_policy = _blocking(set_shard_policy)
+    configuration = _blocking(configuration)
+    view = _blocking(view)
+    reconfigure = _blocking(reconfigure)
+    add_shard = _blocking(add_shard)
+    finalize_shard = _blocking(finalize_shard)
+    replace_server = _blocking(replace_server)
+    add_replica = _blocking(add_replica)
+    set_cut_interval = _blocking(set_cut_interval)
+    members = _blocking(members)
+    _subscribe = _blocking(subscribe)
+
+    def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> BlockingSubscription:
+        """Every record from `gsn` on, or those of these tags. Raises Trimmed."""
+        return BlockingSubscription(self, self._subscribe(gsn, tags))
+
+
+class BlockingSubscription:
+    """An endless iterator of batches, which waits at the end of the log."""
+
+    def __init__(self, log: BlockingLog, number: int) -> None:
+        self._log, self._number = log, number
+
+    def poll(self, timeout: float | None) -> Batch | None:
+        """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopIteration after close."""
+        batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
+        return batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self.poll(None)
+        assert batch is not None
+        return batch
+
+    def close(self) -> None:
+        """End it; a waiting `poll` raises StopIteration."""
+        self._log.call(calls.Close(self._number))
+
+
+# ---- for coroutines
+
+
+def _awaited(verb: Callable[P, Exchange[T]]) -> Callable[Concatenate[AwaitedLog, P], Coroutine[Any, Any, T]]:
+    @wraps(verb)
+    async def called(self: AwaitedLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        request, result, timeout, waits, late = verb(*args, **kwargs)
+        try:
+            return result(await self.call(request, self.timeout if timeout is None and not waits else timeout))
+        except TimeoutError as error:
+            if late:
+                raise TimeoutError(late) from error
+            raise
+
+    return called
+
+
+class AwaitedLog(ABC):
+    """The verbs of `logdb.log.contract.Reconfigurable` over `answer`, to be awaited. `timeout`: see `RemoteLog`."""
+
+    timeout: float | None = None
+
+    @abstractmethod
+    async def answer(self, request: Any, timeout: float | None = None) -> Any:
+        """The answer to a request of `logdb.log.requests`, which may be an exception."""
+
+    async def call(self, request: Any, timeout: float | None = None) -> Any:
+        """As `answer`, but an exception is raised."""
+        answer = await self.answer(request, timeout)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    append = _awaited(append)
+    append_to_shard = _awaited(append_to_shard)
+    outcome = _awaited(outcome)
+    read_record = _awaited(read_record)
+    trim = _awaited(trim)
+    tail = _awaited(tail)
+    oldest = _awaited(oldest)
+    last_at_time = _awaited(last_at_time)
+    set_shard_policy = _awaited(set_shard_policy)
+    configuration = _awaited(configuration)
+    view = _awaited(view)
+    reconfigure = _awaited(reconfigure)
+    add_shard = _awaited(add_shard)
+    finalize_shard = _awaited(finalize_shard)
+    replace_server = _awaited(replace_server)
+    add_replica = _awaited(add_replica)
+    set_cut_interval = _awaited(set_cut_interval)
+    members = _awaited(members)
+    _subscribe = _awaited(subscribe)
+
+    async def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> AwaitedSubscription:
+        """Every record from `gsn` on, or those of these tags. Raises Trimmed."""
+        return AwaitedSubscription(self, await self._subscribe(gsn, tags))
+
+
+class AwaitedSubscription:
+    """An endless asynchronous iterator of batches, which waits at the end of the log."""
+
+    def __init__(self, log: AwaitedLog, number: int) -> None:
+        self._log, self._number = log, number
+
+    async def poll(self, timeout: float | None) -> Batch | None:
+        """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopAsyncIteration if closed."""
+        answer = await self._log.answer(calls.Next(self._number), timeout)
+        if isinstance(answer, StopIteration):
+            raise StopAsyncIteration
+        if isinstance(answer, Exception):
+            raise answer
+        batch: Batch | None = answer
+        return batch
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        batch = await self.poll(None)
+        assert batch is not None
+        return batch
+
+    async def close(self) -> None:
+        """End it; a waiting `poll` raises StopAsyncIteration."""
+        await self._log.call(calls.Close(self._number))
