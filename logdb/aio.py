@@ -69,7 +69,7 @@ async def open(
 ) -> Database:
     """As `logdb.open`; the replay runs in a thread."""
     call = functools.partial(
-        opening.open_host,
+        opening.open_backend,
         path,
         read_only=read_only,
         create=create,
@@ -129,7 +129,7 @@ async def shard_history(
 
 
 def _close_unclaimed(opened: asyncio.Future[EmbeddedBackend]) -> None:
-    """Who asked for the database has gone."""
+    """Close a database whose opening was cancelled."""
     if not opened.cancelled() and opened.exception() is None:
         opened.result().close()
 

@@ -4,7 +4,7 @@
     |-- ConflictError           retry      another transaction changed what this one had read
     |-- Unavailable             retry      nothing was done: the disk is full, the database is held by another process
     |   `-- DatabaseInUse
-    |-- OutcomeUnknown          ask        db.outcome(error.txn_id) tells, perhaps after opening the database again
+    |-- OutcomeUnknown          ask        db.outcome(error.txn_id) returns it, perhaps after opening the database again
     |-- VersionTrimmed          give up    the version was compacted away; error.oldest is the oldest one left
     |-- FutureVersion           give up    the version does not exist yet; error.newest is the newest one
     |-- ReadOnly                give up    a write through a database or transaction that only reads
@@ -54,7 +54,7 @@ __all__ = [
 
 
 class Advice(Enum):
-    """What the caller should do after an error."""
+    """The caller's next step after an error."""
 
     RETRY = "retry"
     GIVE_UP = "give up"
@@ -137,7 +137,7 @@ class DatabaseInUse(Unavailable):
 class OutcomeUnknown(LogDBError):
     """The transaction may or may not have been committed: the log failed, or no answer came in time.
 
-    `txn_id`: for `Database.outcome`, which tells, perhaps after opening the database again. `cause`: what failed.
+    `txn_id`: for `Database.outcome`, which may need the database to be opened again. `cause`: what failed.
     """
 
     advice = Advice.ASK_OUTCOME
@@ -151,7 +151,7 @@ class OutcomeUnknown(LogDBError):
 
 
 class VersionTrimmed(LogDBError):
-    """The `version` lies before `oldest`, the oldest one that compaction has left."""
+    """The `version` is older than `oldest`, the oldest one that compaction has left."""
 
     def __init__(self, version: int, oldest: int) -> None:
         self.version, self.oldest = version, oldest
@@ -159,7 +159,7 @@ class VersionTrimmed(LogDBError):
 
 
 class FutureVersion(LogDBError):
-    """The `version`, or point in time, lies after `newest`, the newest version."""
+    """The `version`, or point in time, is newer than `newest`, the newest version."""
 
     def __init__(self, version: object, newest: int) -> None:
         self.version, self.newest = version, newest
@@ -175,8 +175,8 @@ class AccessDenied(LogDBError):
 
 
 class LimitExceeded(LogDBError, ValueError):
-    """Something is larger than its limit; nothing was written. `size` and `limit`: in bytes, or in operations if the
-    message says so.
+    """Something is larger than its limit; nothing was written. `size` and `limit`: in bytes, or in operations where the
+    message names them.
     """
 
     what: ClassVar[str] = "the object"
@@ -249,6 +249,6 @@ class Corruption(LogDBError):
         super().__init__(f"{self.path} is damaged{at}: {what}")
 
 
-def shown(key: bytes, most: int = 40) -> str:
+def shown(key: bytes, max_bytes: int = 40) -> str:
     """A key for an error message: its repr, cut in the middle when it is long."""
-    return repr(key) if len(key) <= most else f"{key[: most // 2]!r}...{key[-8:]!r} ({len(key)} bytes)"
+    return repr(key) if len(key) <= max_bytes else f"{key[: max_bytes // 2]!r}...{key[-8:]!r} ({len(key)} bytes)"

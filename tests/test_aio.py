@@ -190,7 +190,7 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, authenticator, closed = threading.Event(), threading.Event(), threading.Event()
-    open_at_once: Callable[..., EmbeddedBackend] = opening.open_host
+    open_at_once: Callable[..., EmbeddedBackend] = opening.open_backend
 
     def open_slowly(*args: object, **options: object) -> EmbeddedBackend:
         db = open_at_once(*args, **options)
@@ -206,7 +206,7 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(
         return db
 
     async def main() -> None:
-        monkeypatch.setattr(opening, "open_host", open_slowly)
+        monkeypatch.setattr(opening, "open_backend", open_slowly)
         task = asyncio.create_task(logdb.aio.open(tmp_path))
         await reached(held)
         task.cancel()

@@ -18,7 +18,7 @@ PUBLIC = {"_replace", "_fields", "_asdict", "_exit", "_get_running_loop", "_set_
 LOOKS: dict[str, int] = {
     "cli/test_logs.py": 1,
     "clients/test_connecting.py": 2,
-    "clients/test_speculation.py": 6,
+    "clients/test_speculation.py": 4,
     "cores/test_context.py": 1,
     "conformance/test_database_transactions.py": 1,
     "embedded/test_retention.py": 1,

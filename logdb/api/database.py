@@ -311,7 +311,7 @@ class Database:
         """How the transaction with the id `txn_id` ended: committed, aborted, not found or forgotten.
 
         A transaction that is not found may still be on its way from its client. `settle`: if the log has no record of
-        it, abort it for ever, so that the answer is final. Raises ValueError for text that is no id, TypeError,
+        it, abort it, so that the answer is final. Raises ValueError for text that is not an id, TypeError,
         Unavailable.
         """
         check_flag("settle", settle)

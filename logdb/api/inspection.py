@@ -1,4 +1,4 @@
-"""Checking a database that nobody needs to trust: every byte on disk, and every decision ever made."""
+"""Checking a database: every byte on disk, and every decision in the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logdb.system.disk import described
 
 
 class Verified(NamedTuple):
-    """What `verify` has read, and the damage found: an empty list is a clean bill."""
+    """The amount of data that `verify` has read, and the damage it has found."""
 
     bytes_checked: int
     records: int
@@ -26,8 +26,8 @@ class Verified(NamedTuple):
 def verify(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> Verified:
     """Check every byte of a database directory, and its checkpoint against the log. Works while another process writes.
 
-    `progress` hears (bytes checked, of how many). Damage in the log is for a backup to mend; damage in the checkpoint
-    is mended by `rebuild`. Raises NotADatabase, UnsupportedFormat, and Unavailable if it could not be looked at.
+    `progress`: called with the number of bytes checked, and of those to check. Damage in the log needs a backup; damage
+    in the checkpoint is repaired by `rebuild`. Raises NotADatabase, UnsupportedFormat, Unavailable.
     """
     try:
         return Verified(*verify_files(Path(path), progress))
@@ -36,12 +36,12 @@ def verify(path: str | PathLike[str], *, progress: Callable[[int, int], None] | 
 
 
 def audit(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> Audit:
-    """Decide every commit in the log again and compare. `progress` hears (records, of how many).
+    """Decide every commit in the log again and compare.
 
-    Raises as `open`.
+    `progress`: called with the number of records decided, and of all. Raises as `open`.
     """
-    host = EmbeddedBackend.open(Path(path), read_only=True, create=False)
+    backend = EmbeddedBackend.open(Path(path), read_only=True, create=False)
     try:
-        return audit_log(host, progress)
+        return audit_log(backend, progress)
     finally:
-        host.close()
+        backend.close()

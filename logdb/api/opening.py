@@ -43,7 +43,9 @@ def open(
 
     Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable, TypeError, ValueError.
     """
-    return Database(open_host(path, read_only=read_only, create=create, compact_above=compact_above, progress=progress))
+    return Database(
+        open_backend(path, read_only=read_only, create=create, compact_above=compact_above, progress=progress)
+    )
 
 
 def connect(
@@ -102,7 +104,7 @@ def shard_history(
     is complete: mapping servers write every ten seconds or so what the shard's records do not say by themselves. Reads
     all transactions of the shard.
 
-    Raises Unavailable if the shard cannot tell, AccessDenied, Corruption, TypeError, ValueError.
+    Raises Unavailable if the shard does not have it, AccessDenied, Corruption, TypeError, ValueError.
     """
     with cluster_needed():
         from logdb.clients.background_loop import in_shared_loop
@@ -154,7 +156,7 @@ def checked_session(session: int | None) -> int | None:
     return None if session is None else checked_version(session)
 
 
-def open_host(
+def open_backend(
     path: str | PathLike[str],
     *,
     read_only: bool,
@@ -162,7 +164,7 @@ def open_host(
     compact_above: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EmbeddedBackend:
-    """What `open` puts its face on. Raises as `open`."""
+    """The backend of a directory or of memory. Raises as `open`."""
     above = checked_share(compact_above)
     if path == IN_MEMORY:
         if read_only:

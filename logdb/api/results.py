@@ -1,4 +1,4 @@
-"""What the verbs of a database return: the types that all faces and all backends share."""
+"""The result types of the verbs, shared by all faces and all backends."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def nanoseconds(time: dt.datetime | float) -> int:
         try:
             return (time.astimezone(dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
         except (OverflowError, ValueError) as error:
-            raise ValueError(f"a time must lie in the years 1 to 9999 UTC: {time}") from error
+            raise ValueError(f"a time must be in the years 1 to 9999 UTC: {time}") from error
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise TypeError(f"a time must be a datetime or seconds since the epoch, not {type(time).__name__}")
     if isinstance(time, float) and not math.isfinite(time):

@@ -1,10 +1,10 @@
-"""Turns at keys over which transactions quarrel: who begins by reading one waits until the one before has ended.
+"""Turns at contended keys: a transaction that begins by reading one waits until the transaction before it has ended.
 
-Optimistic transactions that all change one key undo each other's work, the more of them the worse, and far more so
-where reading and committing are a network apart. A key that made a transaction abort is hot for a while: transactions
-that begin with it are let in one after another, and then hardly any of them aborts. Turns are courtesy, not locks:
-they decide nothing, who takes too long loses its turn and goes on as before, and keys that are only read never become
-hot. Who writes such a key without having asked first (`txn/speculation.py`) is told that others have their turn there.
+Optimistic transactions that change one key abort each other, more often the more of them there are, and most often
+where a network is between reading and committing. A key that has made a transaction abort is contended for a while:
+transactions that begin with it run one after another, and few of them abort. A turn is not a lock: it decides nothing,
+it ends after `TURN_S`, and keys that are only read never become contended. A client that writes such a key without
+reading it from the server (`txn/speculation.py`) is informed in the answer.
 """
 
 from __future__ import annotations
@@ -14,51 +14,52 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-HOT_S: Final = 1.0
+CONTENDED_S: Final = 1.0
+"""How long a key stays contended after the last abort or wait."""
 TURN_S: Final = 0.05
-"""A turn ends then, whether its holder has ended or not: it may be thinking, or gone."""
-MAX_HOT: Final = 10_000
+"""Longest turn; a transaction that takes longer continues without one."""
+MAX_CONTENDED: Final = 10_000
 
 
 class ContentionQueue:
-    """For one event loop. A holder is whatever stands for a transaction."""
+    """For one event loop. A holder is any object that identifies a transaction."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._hot: dict[bytes, float] = {}
+        self._contended: dict[bytes, float] = {}
         self._current: dict[bytes, tuple[object, asyncio.TimerHandle]] = {}
         self._lines: dict[bytes, deque[tuple[object, Callable[[], None]]]] = {}
         self._keys: dict[object, bytes] = {}
 
     def mark_contended(self, key: bytes) -> None:
-        """A transaction has aborted because of this key."""
-        if len(self._hot) >= MAX_HOT:
-            self._hot.clear()
-        self._hot[key] = self._loop.time() + HOT_S
+        """Record that a transaction has aborted because of this key."""
+        if len(self._contended) >= MAX_CONTENDED:
+            self._contended.clear()
+        self._contended[key] = self._loop.time() + CONTENDED_S
 
     def enter(self, key: bytes, holder: object, begin: Callable[[], None]) -> bool:
-        """Whether to go on at once. Else `begin` is called when it is the holder's turn, unless it leaves before."""
-        until = self._hot.get(key)
+        """Whether the holder may begin now. Else `begin` is called at its turn, unless it leaves before."""
+        until = self._contended.get(key)
         if until is None:
             return True
         if until < self._loop.time():
-            del self._hot[key]
+            del self._contended[key]
             return True
         self._keys[holder] = key
         if key not in self._current:
             self._give(key, holder)
             return True
-        self._hot[key] = self._loop.time() + HOT_S
+        self._contended[key] = self._loop.time() + CONTENDED_S
         self._lines.setdefault(key, deque()).append((holder, begin))
         return False
 
     def holder(self, key: bytes) -> object | None:
-        """Whose turn it is, if keys have any."""
+        """The holder that has its turn at a key."""
         current = self._current.get(key)
         return None if current is None else current[0]
 
     def leave(self, holder: object) -> None:
-        """The transaction has ended, or does not want its turn any more."""
+        """End the holder's turn, or its wait for one."""
         key = self._keys.pop(holder, None)
         if key is not None and key in self._current and self._current[key][0] is holder:
             self._pass_on(key)

@@ -1,7 +1,7 @@
-"""What the service tells who folds the log himself: where a snapshot stands, the frames as they are, what was aborted.
+"""Answers for clients that fold the log themselves: the files of a snapshot, stored frames, aborted commits.
 
-Frames leave as bytes of the file, a megabyte at a time, so they cost the server next to nothing; who gets them compares
-their checksums. The client holds the version meanwhile, as for any long answer.
+Frames are sent as bytes of the file, up to a megabyte at a time; the client compares their checksums. The client
+leases the version meanwhile, as for any long answer.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def aborted(host: EmbeddedBackend, first: int, end: int) -> pb.Response:
 
 def _log(host: EmbeddedBackend) -> LocalLog:
     if not isinstance(host.log, LocalLog):
-        raise Unavailable("the database is in memory, and has no log that could be read")
+        raise Unavailable("the database is in memory, and has no log to read")
     return host.log

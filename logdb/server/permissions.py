@@ -29,7 +29,7 @@ NEEDS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for verb 
 
 
 class StreamRight:
-    """What the client of a stream may do: `right`, which `refresh` updates when the grant has changed.
+    """The right of the client of a stream: `right`, which `refresh` updates when the grant has changed.
 
     `on_change`: called with each new right.
     """

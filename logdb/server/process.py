@@ -1,4 +1,4 @@
-"""A server process: opens a directory, serves it, and stops when it is told to, without losing what it has taken."""
+"""A server process: opens a directory, serves it until SIGTERM or SIGINT, and then answers all requests taken."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from logdb.transport.connections import raise_open_files
 log = logging.getLogger(__name__)
 
 SWITCH_S: Final = 0.0005
-"""A thread that has synced waits so long for the interpreter, several times, while the loop has work. With Python's
-usual 5 ms the latest hundredth of the puts beside scans waited three times as long."""
+"""Python's switch interval: a thread that has synced waits for it several times while the loop is busy. With the
+default of 5 ms the slowest hundredth of the puts beside scans takes three times as long."""
 
 
 def serve(
@@ -36,8 +36,8 @@ def serve(
     compact_above: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Serve the database in a directory until SIGTERM or SIGINT. `ready` hears the address, `progress` of the replay.
-    `compact_above`: as for `logdb.open`.
+    """Serve the database in a directory until SIGTERM or SIGINT. `ready`: called with the address.
+    `progress`, `compact_above`: as for `logdb.open`.
 
     Raises as `logdb.open`; Unavailable, also when the database takes no more writes until it is opened again.
     """
@@ -58,10 +58,10 @@ async def _serve(
     sys.setswitchinterval(SWITCH_S)
     with stop_requests() as stop_request:
         database = await asyncio.to_thread(opening)
-        host = CoroutineBackend(database, sync_in_loop=True)
+        backend = CoroutineBackend(database, sync_in_loop=True)
         database.machine.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop_request.set)
         try:
-            server = Server(host, authenticator)
+            server = Server(backend, authenticator)
             port = await server.start(listen)
             address = joined(parsed(listen)[0], port)
             log.info("serving", extra={"path": path, "address": address})
@@ -71,7 +71,7 @@ async def _serve(
             await server.stop()
         finally:
             with contextlib.suppress(*(() if database.machine.stop_reason is None else (OutcomeUnknown,))):
-                await host.close()
+                await backend.close()
         if database.machine.stop_reason is not None:
             raise Unavailable(
                 f"the server has ended since {path} takes no more writes: {database.machine.stop_reason}; what was"

@@ -1,4 +1,4 @@
-"""The server's process side of the service: handshakes, health, and a stop that answers what was taken."""
+"""The server of a database: handshakes, one session per stream, and a stop that answers all requests taken."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from logdb.wire.proto import database_pb2 as pb
 log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 10.0
-"""A stop waits so long for clients to take their answers."""
+"""Longest time that a stop waits for clients to take their answers."""
 HANDSHAKE_S: Final = 10.0
 
 
 class Load(NamedTuple):
-    """What the clients of a server occupy in it at one moment."""
+    """What the clients of a server occupy at one moment."""
 
     streams: int
     users: int
@@ -47,15 +47,15 @@ class Load(NamedTuple):
 
 
 class Server:
-    """Serves the database of `host` at an address to those whom `authenticator` lets in. `start` before anything else,
-    `stop` at the end."""
+    """Serves the database of `backend` at an address to clients that `authenticator` admits. `start` first, `stop` at
+    the end. `contention`: the keys over which its transactions conflict."""
 
-    def __init__(self, host: CoroutineBackend, authenticator: Authenticator | None = None) -> None:
-        self._host, self._authenticator = host, authenticator or Authenticator()
+    def __init__(self, backend: CoroutineBackend, authenticator: Authenticator | None = None) -> None:
+        self._backend, self._authenticator = backend, authenticator or Authenticator()
         self._advanced = DurabilityNotifier()
-        self._turns = ContentionQueue()
+        self.contention = ContentionQueue()
         self._answers, self._uploads = UnreadAnswers(), Uploads()
-        self._database = host.embedded.log_id or secrets.token_bytes(16)
+        self._database = backend.embedded.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
         self._refusals = Refusals(log)
@@ -69,7 +69,7 @@ class Server:
         return port
 
     def load(self) -> Load:
-        """What its clients occupy now. To be called in its event loop, or for a rough answer anywhere."""
+        """What its clients occupy now; exact in its event loop, approximate in another thread."""
         answers, uploads = self._answers, self._uploads
         taken = uploads.values.taken, uploads.requests.taken
         waiting = sum(session.waiting for session in self._sessions)
@@ -77,7 +77,7 @@ class Server:
         return Load(len(self._sessions), answers.users, answers.bytes, *taken, waiting, parted)
 
     async def stop(self) -> None:
-        """Take nothing more, answer what was taken, end all streams. The database stays open."""
+        """Take no more requests, answer those taken, end all streams. The database stays open."""
         self._stopping = True
         await self._listener.report_health(is_serving=False)
         for session in self._sessions:
@@ -106,7 +106,7 @@ class Server:
         try:
             grant = self._authenticator.admit(context)
         except AccessDenied as error:
-            await self._turn_away(context, error)
+            await self._deny(context, error)
             return None
         raw = await asyncio.wait_for(context.read(), HANDSHAKE_S)
         if not isinstance(raw, bytes):
@@ -124,20 +124,19 @@ class Server:
             release=RELEASE,
             database=self._database,
             refusal=refusal,
-            incarnation=self._host.embedded.incarnation,
+            incarnation=self._backend.embedded.incarnation,
         )
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         if refusal:
             self._refusals.add("client refused", context.peer(), f"its {refusal} differs (LogDB {hello.release})")
             return None
         log.info("client connected", extra={"peer": context.peer(), "release": hello.release, "user": grant.who})
-        shared = self._host, self._advanced, self._turns, self._answers, self._uploads
+        shared = self._backend, self._advanced, self.contention, self._answers, self._uploads
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant, user_of(grant, context.peer()))
 
-    async def _turn_away(self, context: grpc.aio.ServicerContext[Any, Any], why: AccessDenied) -> None:
-        """Tell why, and nothing else. Nothing is read of a stranger; and
-        he hangs up, since gRPC forgets what was told if the server does."""
-        self._refusals.add("access denied", context.peer(), why)
-        welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(why))
+    async def _deny(self, context: grpc.aio.ServicerContext[Any, Any], error: AccessDenied) -> None:
+        """Send the error, and read nothing. The client ends the stream: gRPC drops the message if the server does."""
+        self._refusals.add("access denied", context.peer(), error)
+        welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(error))
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         await asyncio.sleep(HANDSHAKE_S)

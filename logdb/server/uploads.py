@@ -1,9 +1,9 @@
-"""Requests and large values that come in parts (`database.proto`, Upload): what is taken of them, and where it goes.
+"""Requests and large values that come in parts (`database.proto`, Upload): how they are received, and their limits.
 
-A large value goes to the disk part by part, a large request is kept in memory until it is whole. So what a server holds
-is bounded: of each stream one upload, of that the parts that its client may be ahead, and of all streams together so
-many values at a time and so many bytes of requests. The next one waits for room, and its client for being told that
-its parts were taken.
+The parts of a large value are written to disk as they come; a large request is kept in memory until it is whole. A
+server receives one upload per stream, with the parts that its client may send ahead, and of all streams together a
+maximum number of values and of bytes of requests. Further uploads wait for room, and their clients for
+acknowledgements.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from logdb.wire.limits import WireError
 from logdb.wire.proto import database_pb2 as pb
 
 MAX_VALUES: Final = 64
-"""So many uploads may have a file open at once."""
+"""Maximum number of uploads that have a file open."""
 MAX_REQUESTS_BYTES: Final = 256 << 20
-"""So many bytes may be kept of requests that are not whole; a larger request has it all to itself."""
+"""Maximum size of all requests that are not whole; a larger request is received alone."""
 
 
 class UploadRoom:
-    """What all uploads of a server may take of something."""
+    """A limit on what all uploads of a server take together."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.taken = limit, 0
@@ -38,7 +38,7 @@ class UploadRoom:
         self._holders: dict[Upload, int] = {}
 
     async def take(self, upload: Upload, size: int) -> None:
-        """Wait until there is room. Uploads whose clients send nothing are given up then."""
+        """Wait until there is room, and take it. Meanwhile uploads whose clients send nothing are ended."""
         while self.taken and self.taken + size > self.limit:
             done, _ = await asyncio.wait((self._freed.future(),), timeout=STALLED_S)
             if not done:
@@ -48,13 +48,13 @@ class UploadRoom:
         self._holders[upload] = self._holders.get(upload, 0) + size
 
     def give_back(self, upload: Upload) -> None:
-        """Whatever the upload has taken. Twice is harmless."""
+        """Return all that the upload has taken. A second call has no effect."""
         self.taken -= self._holders.pop(upload, 0)
         self._freed.tell()
 
 
 class Uploads:
-    """Of all streams of a server."""
+    """The limits for all streams of a server."""
 
     def __init__(self) -> None:
         self.values = UploadRoom(MAX_VALUES)
@@ -62,9 +62,10 @@ class Uploads:
 
 
 class Upload:
-    """The request with the id `request`, of the kind `verb`, which comes in parts: `add` and `add_request` take them,
-    `arrived` returns it. `values`: its large values. `waiting`: bytes that have come and were not taken; `told`
-    hears how many were. `end` at the end.
+    """A request that comes in parts: `add` and `add_request` queue them, `arrived` writes them and returns the request.
+
+    `request`: its id. `verb`: its kind. `values`: its large values. `waiting`: bytes that were queued and not written.
+    `on_taken`: called with the number of bytes written. `end` must be called at the end.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class Upload:
         receive: Callable[[int], IncomingValue],
         request: int,
         verb: str,
-        told: Callable[[int], None],
+        on_taken: Callable[[int], None],
     ) -> None:
         self.request, self.verb = request, verb
         self.values: list[IncomingValue] = []
         self.is_whole = False
         self.task: asyncio.Task[None] | None = None
-        self._uploads, self._receive, self._told = uploads, receive, told
+        self._uploads, self._receive, self._on_taken = uploads, receive, on_taken
         self._time = asyncio.get_running_loop().time
         self._parts: deque[pb.Upload | pb.Request] = deque()
         self._more = asyncio.Event()
@@ -89,10 +90,10 @@ class Upload:
         self._moved_at = self._time()
         self._stalled = False
 
-    # ---- as parts come
+    # ---- queueing parts
 
     def add(self, part: pb.Upload) -> None:
-        """Take the next part. Raises WireError, ValueTooLarge, TransactionTooLarge."""
+        """Queue the next part. Raises WireError, ValueTooLarge, TransactionTooLarge."""
         size = len(part.data)
         if self._offset == self._length:
             self._begin(part)
@@ -106,9 +107,9 @@ class Upload:
         self._put(part)
 
     def _begin(self, part: pb.Upload) -> None:
-        """The first part of the next value, or of the request itself."""
+        """Begin with the first part of the next value, or of the request itself."""
         if self.is_whole or part.number not in (0, self._values_begun + 1):
-            raise WireError(f"an upload goes on with number {part.number} after {self._values_begun}")
+            raise WireError(f"an upload continues with number {part.number} after {self._values_begun}")
         self._announced += part.length
         if self._announced > (limit := limit_of(self.verb)):
             raise TransactionTooLarge(self._announced, limit, ", as a message to the server,")
@@ -123,7 +124,7 @@ class Upload:
         self._number, self._offset, self._length = part.number, 0, part.length
 
     def add_request(self, request: pb.Request) -> None:
-        """The request itself, whose large values have come. Raises WireError."""
+        """Queue the request itself, after its large values. Raises WireError."""
         if self.is_whole or self._offset != self._length:
             raise WireError(f"request {request.id} has come before its large values")
         self.is_whole = True
@@ -135,15 +136,15 @@ class Upload:
         self._more.set()
 
     def check_stalled(self) -> None:
-        """Give it up if its client owes the next part for too long."""
+        """End the upload if its client has sent nothing for too long."""
         if not self.waiting and not self.is_whole and self._moved_at <= self._time() - STALLED_S:
             self._stalled = True
             self._more.set()
 
-    # ---- taking them
+    # ---- writing them
 
     async def arrived(self) -> pb.Request:
-        """The request, when it is whole and its large values are on the medium.
+        """The request, when it is whole and its large values are durable.
 
         Raises Unavailable, WireError, OSError, ReadOnly, DatabaseClosed.
         """
@@ -153,7 +154,7 @@ class Upload:
             if isinstance(part, pb.Request):
                 return part
             if not part.offset:
-                await self._begin_to_take(part)
+                await self._take_room(part)
             if part.number:
                 await asyncio.to_thread(self.values[-1].write, part.data)
             else:
@@ -163,7 +164,7 @@ class Upload:
             self.waiting -= len(part.data)
             self._taken += len(part.data)
             self._moved_at = self._time()
-            self._told(self._taken)
+            self._on_taken(self._taken)
 
     async def _next(self) -> pb.Upload | pb.Request:
         while not self._parts:
@@ -173,25 +174,25 @@ class Upload:
             await self._more.wait()
         return self._parts.popleft()
 
-    async def _begin_to_take(self, part: pb.Upload) -> None:
+    async def _take_room(self, part: pb.Upload) -> None:
         if not part.number:
             await self._uploads.requests.take(self, part.length)
         else:
             if not self.values:
                 await self._uploads.values.take(self, 1)
-            self.values.append(self._receive(part.length))  # at once: a thread's file is lost with a cancelled task
+            self.values.append(self._receive(part.length))  # not in a thread: a cancelled task would lose the file
 
     def _parsed(self, raw: bytes) -> pb.Request:
         try:
             request = pb.Request.FromString(raw)
         except DecodeError as error:
-            raise WireError(f"{len(raw):,} bytes that were uploaded are no request ({error})") from error
+            raise WireError(f"{len(raw):,} bytes that were uploaded are not a request ({error})") from error
         if (request.id, request.WhichOneof("verb")) != (self.request, self.verb):
-            raise WireError(f"what was uploaded is another request than {self.request} ({self.verb})")
+            raise WireError(f"the uploaded request is not {self.request} ({self.verb})")
         return request
 
     def end(self) -> None:
-        """Let go of what it holds: its values too, unless they were committed."""
+        """Return the room that it takes, and discard its values unless they were committed."""
         self._uploads.values.give_back(self)
         self._uploads.requests.give_back(self)
         loop = asyncio.get_running_loop()

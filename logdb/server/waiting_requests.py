@@ -49,7 +49,7 @@ class WaitingRequests:
         if asked.settle and self._right.right < Right.WRITE:
             raise self._right.denied(Right.WRITE)
         if asked.sequence >> 63:
-            raise WireError(f"{asked.sequence} is no sequence number")
+            raise WireError(f"{asked.sequence} is not a sequence number")
 
         async def answer() -> pb.Response:
             outcome = await self._backend.outcome(TxnId(asked.client, asked.sequence), asked.settle)

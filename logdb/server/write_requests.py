@@ -82,7 +82,7 @@ class WriteRequests:
         """Lease a transaction's snapshot, and read its first key; at a contended key when it is its turn."""
         leases, database = self._leases, self._database
         if not begin.lease or begin.lease in leases:
-            raise WireError(f"{begin.lease} is no new lease")
+            raise WireError(f"{begin.lease} is not the number of a new lease")
         leases.check_room()
         holder = object()
         if begin.HasField("at"):

@@ -552,7 +552,7 @@ def test_where_others_write_nobody_believes_for_a_while(place: Served | Cluster,
 def test_own_turns_and_own_puts_are_in_nobodys_way(served: Served, asked: Counter[str]) -> None:
     async def test(db: Database) -> None:
         await db.run(add)
-        served.server._turns.mark_contended(b"n")
+        served.server.contention.mark_contended(b"n")
         async with db.transaction() as txn:
             await txn.get(b"n")
             assert [await db.run(add) for _ in range(2)] == [1, 2]
@@ -571,7 +571,7 @@ def test_where_others_want_their_turn_nobody_believes_for_a_while(
 
     async def test(one: Database, other: Database) -> None:
         await one.run(add)
-        served.server._turns.mark_contended(b"n")
+        served.server.contention.mark_contended(b"n")
         async with other.transaction() as txn:
             await txn.get(b"n")
             assert await one.run(add) == 1

@@ -72,7 +72,7 @@ def test_who_takes_too_long_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_key_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contention_queue, "HOT_S", 0.0)
+    monkeypatch.setattr(contention_queue, "CONTENDED_S", 0.0)
 
     async def main() -> None:
         line = ContentionQueue()
@@ -85,7 +85,7 @@ def test_a_key_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hot_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contention_queue, "MAX_HOT", 10)
+    monkeypatch.setattr(contention_queue, "MAX_CONTENDED", 10)
 
     async def main() -> None:
         line = ContentionQueue()
