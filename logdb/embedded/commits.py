@@ -62,7 +62,7 @@ class Commits:
 
     @property
     def pacer(self) -> Pacer | None:
-        """What commits wait for beside the disk."""
+        """Delays commits while checkpoints are behind; None in memory."""
         return None if self._checkpointer is None else self._checkpointer.pacer
 
     def new_txn_id(self) -> TxnId:

@@ -1,4 +1,4 @@
-"""What other processes need of a database directory, kept from compaction: one folder in `DIR/exports/` for each need.
+"""Needs of other processes, which compaction of a database directory respects: one folder in `DIR/exports/` for each.
 
 A folder's name identifies its owner, `host~pid~started~unique` (the host with its PID namespace: containers may share
 a host's name and files, but not its PIDs). `sweep` removes the folders of processes that have ended. A folder may have

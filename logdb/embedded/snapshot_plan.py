@@ -1,13 +1,13 @@
-"""A snapshot laid out for readers that have no database open: which bytes of the log hold it, kept from being trimmed.
+"""The plan of a snapshot for readers without an open database: the parts of the log that have it, kept from trimming.
 
-`pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder of its own
-(`holds`): hard links to each store file that the snapshot needs and its index, the commits of each that were aborted,
-and `plan.json`. Compaction unlinks files and never changes durable bytes, so whoever reads the links reads the version
-as it was planned, until the plan is closed. A plan whose owner has died is swept by the next one.
+`pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder
+(`external_leases.py`): hard links to each store file that the snapshot needs and its index, the aborted commits of
+each, and `plan.json`. Compaction unlinks files and never changes durable bytes, so a reader of the links sees the
+version as it was planned until the plan is closed. A plan whose owner has ended is swept by the next one.
 
-A reader folds the parts: COMMIT records up to `version` that are not in `read_aborted`, and RELOCATION records
-wherever they stand, since a compaction copies versions to the log's end without changing them. Of several copies of a
-version the last one counts: its large value is the one that was not trimmed.
+A reader folds the parts: COMMIT records up to `version` that are not in `read_aborted`, and all RELOCATION records,
+since a compaction copies versions to the log's end without changing them. Of several copies of a version the last one
+counts: its large value has not been trimmed.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class DirectoryPlan(NamedTuple):
 
     `since`: the commits after this version are in the plan too, each of them (None: only what is live at `version`).
     `time`: when that version was written, ns since the epoch (None: unknown, it was compacted or is 0). `floor`: the
-    oldest version that could be read when it was planned. `sample`: some of its keys, in order, to divide it by.
-    `process`: which one has made or loaded it; only that one gives its files up.
+    oldest version that could be read when it was planned. `sample`: some of its keys, in order, to split it by.
+    `process`: the one that has made or loaded it; only that one removes its files.
     """
 
     path: str
@@ -77,8 +77,7 @@ class DirectoryPlan(NamedTuple):
     process: int
 
     def close(self) -> None:
-        """Give the files up. Twice is harmless; in a child of fork() that has inherited the plan, too: they are its
-        parent's."""
+        """Remove the files. Has no effect the second time, and in a child of fork() that has inherited the plan."""
         if os.getpid() == self.process:
             remove_folder(Path(self.folder))
 
@@ -99,8 +98,8 @@ def pin(
 ) -> DirectoryPlan:
     """Plan the snapshot at a version or a point in time (default: the newest), and keep its files until it is closed.
 
-    `since`: plan the changes after that version too. `owner`: whose end ends the plan if it is not closed (default:
-    this process). Raises VersionTrimmed, FutureVersion, NotADatabase, Corruption, Unavailable (the folder cannot be
+    `since`: plan the changes after that version too. `owner`: the process whose end ends the plan (default: this
+    process). Raises VersionTrimmed, FutureVersion, NotADatabase, Corruption, Unavailable (the folder cannot be
     made), ValueError (`since` comes after the version).
     """
     path = path.absolute()
@@ -109,7 +108,7 @@ def pin(
         try:
             with contextlib.closing(EmbeddedBackend.open(path, read_only=True, create=False)) as host:
                 return pin_at(host, version=version, time_ns=time_ns, since=since, owner=owner)
-        except FileNotFoundError:  # a compaction trimmed the log between the two; what it left is as good
+        except FileNotFoundError:  # a compaction trimmed the log meanwhile: plan again
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
@@ -142,7 +141,7 @@ def load(folder: Path) -> DirectoryPlan:
     except (FileNotFoundError, NotADirectoryError):
         raise NotADatabase(f"{folder} is not a pinned snapshot (it has no file {PLAN}); it may have ended") from None
     except ValueError as error:
-        raise Corruption(folder / PLAN, None, f"it is no JSON ({error})") from error
+        raise Corruption(folder / PLAN, None, f"it is not JSON ({error})") from error
     try:
         parts = tuple(SegmentPart(*part) for part in fields["parts"])
         if not all(part.link == Path(part.link).name for part in parts):
@@ -160,7 +159,7 @@ def load(folder: Path) -> DirectoryPlan:
             os.getpid(),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise Corruption(folder / PLAN, None, f"it does not say what it should ({error})") from error
+        raise Corruption(folder / PLAN, None, f"its fields are wrong ({error})") from error
 
 
 def _resolved(host: EmbeddedBackend, version: int | None, time_ns: int | None) -> int:
@@ -242,18 +241,18 @@ def _write_checked(file: Path, content: bytes) -> None:
 
 
 def _checked(file: Path) -> bytes:
-    """What was written. Raises Corruption, FileNotFoundError."""
+    """The content as written by `_write_checked`. Raises Corruption, FileNotFoundError."""
     content = file.read_bytes()
     if len(content) < CRC.size or CRC.pack(value(content[: -CRC.size])) != content[-CRC.size :]:
-        raise Corruption(file, None, "it does not match its checksum; begin the export or load that it is for again")
+        raise Corruption(file, None, "it does not match its checksum; restart the export or load that uses it")
     return content[: -CRC.size]
 
 
 def _aborted_before_floor(host: EmbeddedBackend, first: int) -> list[int]:
-    """The aborted commits from `first` to the floor: trimming removes whole files, so some may be left to be misread.
+    """The aborted commits from `first` to the floor: trimming removes whole files, so some of them may be left.
 
-    The coordinator has forgotten them; the decision records have not. The last of these stands right before the
-    compaction record, and each says where the one before it ended, which is where that one stands.
+    The ledger no longer has them, but the decision records do. The last of these is right before the compaction record,
+    and each one has the position of the one before it.
     """
     floor, at = host.machine.coordinator.floor, host.machine.coordinator.compacted_at - 1
     aborted: list[int] = []
@@ -270,7 +269,7 @@ def _aborted_before_floor(host: EmbeddedBackend, first: int) -> list[int]:
 
 
 def sampled(host: EmbeddedBackend, first: int, end: int) -> tuple[bytes, ...]:
-    """Keys from records here and there, in order."""
+    """Keys of some records, in order."""
     found: set[bytes] = set()
     size = 0
     for gsn in Random(first).sample(range(first, end), min(SAMPLES, end - first)):

@@ -163,5 +163,5 @@ def test_a_plan_is_validated(open_small: OpenSmall) -> None:
         with pytest.raises(logdb.Corruption, match="a file is not beside it"):
             load(file.parent)
         _write_checked(file, b"{")
-        with pytest.raises(logdb.Corruption, match="it is no JSON"):
+        with pytest.raises(logdb.Corruption, match="it is not JSON"):
             load(file.parent)

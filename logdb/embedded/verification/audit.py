@@ -11,7 +11,7 @@ from logdb.log.local.local_log import LocalLog
 
 
 class Audit(NamedTuple):
-    """What an audit found. `trusted`: commits that stand before a compaction, decided by what it has dropped since.
+    """The result of an audit. `trusted`: commits before a compaction, whose decisions follow from what it has dropped.
 
     `difference`: the first commit that was decided differently, None if there is none.
     """
@@ -30,14 +30,14 @@ def audit_log(host: EmbeddedBackend, progress: Callable[[int, int], None] | None
     size = sum(segment.length for segment in log.store.segments)
     read = 0
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         if progress is not None:
             progress(through * done // (2 * size), through)
 
     def reading(more: int) -> None:
         nonlocal read
         read += more
-        tell(min(read, size))
+        report(min(read, size))
 
     with Examination(log, host.log_id, size) as examination:
         _, _, damage, _ = examination.read(through, reading, maps=False)
@@ -45,11 +45,11 @@ def audit_log(host: EmbeddedBackend, progress: Callable[[int, int], None] | None
             raise damage[0]
         ledger, floor = host.machine.coordinator.ledger, host.machine.coordinator.floor
         decided, _, _ = examination.decide(
-            ledger.aborted, floor, lambda done, of_all: tell(size + size * done // of_all), maps=False
+            ledger.aborted, floor, lambda done, of_all: report(size + size * done // of_all), maps=False
         )
-    says = (
+    claims = (
         ("its decision record says", decided.declared, 0, decided.declared_through),
         ("the database holds", ledger.aborted, floor, through),
     )
-    difference = first_difference(log, decided, says)
+    difference = first_difference(log, decided, claims)
     return Audit(decided.commits, len(decided.aborted), decided.trusted, through, difference)

@@ -1,13 +1,14 @@
 """Deciding a log again, and comparing a map with it: by partitions of the keys, with a process for each processor.
 
-1. Each segment is read: its frames are checked, its records decoded, and what commits write, have read and test goes
-   into files by partition of the key. So do the rows of the map.
-2. Each partition is taken by itself: what has been read and had changed, what was tested and did not hold, and whether
-   the map has what the log says. A write counts if its commit is said to have been applied.
-3. What depends on the order alone is decided here: transaction ids, the floor, pins.
+1. Each segment is read: its frames are checked, its records decoded, and the writes, reads and conditions of commits
+   are written to files by partition of the key. So are the rows of the map.
+2. Each partition is examined alone: keys that were read and had changed, conditions that failed, and differences
+between
+   the map and the log. A write counts if its commit is claimed to have been applied.
+3. Decisions that depend on the order alone are made here: transaction ids, the floor, pins.
 
-Why that decides: a decision follows from the commits before it that were applied. If what is said of those is right,
-what the partitions find is what the log decides. So the first commit of which something else is said is found.
+This finds the first wrong decision: a decision follows from the commits before it that were applied. As long as the
+claims about those are right, the partitions decide as the log does, so the first wrong claim differs.
 
 Memory: about 150 MB for each process (`spills.PARTITION_BYTES`), the versions of one key, and 100 bytes for each commit
 that was not applied. Files: about as large as log and map, in the directory for temporary files.
@@ -48,17 +49,17 @@ from logdb.txn.coordinator import Coordinator
 from logdb.txn.validation import Reason
 
 SMALL_BYTES: Final = 16 << 20
-"""A log of no more is read in this process: to start others takes as long."""
+"""A log up to this size is read in this process: starting others would take as long."""
 Progress = Callable[[int, int], None]
-"""(done, of how many)"""
+"""Called with the number of steps done, and of all steps."""
 
 
 class Decided(NamedTuple):
-    """What the log decides.
+    """The decisions that follow from the log.
 
-    `coordinator`: its state without a map; `trusted`: commits that were decided by what is trimmed; `refused`: why each
-    other one was not applied, by GSN; `declared`: what decision records say was not applied up to `declared_through`;
-    `aborted`: all that was not applied.
+    `coordinator`: its state without a map; `trusted`: the number of commits whose decisions follow from trimmed
+    records; `refused`: the reason of each other aborted commit, by GSN; `declared`: the aborted commits of decision
+    records up to `declared_through`; `aborted`: all aborted commits.
     """
 
     coordinator: Coordinator
@@ -103,8 +104,8 @@ class Examination:
     def read(
         self, through: int, progress: Callable[[int], None], *, maps: bool
     ) -> tuple[int, int, list[Corruption], Answer | Exception]:
-        """(bytes, records, damage, what became of the map) after reading every segment, and if `maps` the map, by the
-        first worker. What records do is noted up to `through`."""
+        """(bytes, records, damage, answer about the map) after reading every segment, and if `maps` the map, by the
+        first worker. Records up to `through` are examined, later ones only checked."""
         store = self._log.store
         partitions = partitions_for(self._size)
         self._plan = Plan(self._scratch, self._log_id.hex(), partitions, store.durable_end, through)
@@ -126,14 +127,18 @@ class Examination:
         tasks: list[dict[str, Any]] = [{"task": "segment", "index": index} for index in range(len(segments))]
         mapping: list[dict[str, Any]] = [{"task": "map"}] if maps else []
 
-        def heard(answer: Answer) -> None:
+        def on_progress(answer: Answer) -> None:
             progress(answer.get("progress", 0))
 
         if self._is_small:
-            answers: list[Answer | Exception] = [self._own.segment(index, heard) for index in range(len(segments))]
+            answers: list[Answer | Exception] = [
+                self._own.segment(index, on_progress) for index in range(len(segments))
+            ]
             answers += do_all(self.workers, mapping, _ignored)
         else:
-            answers = do_all(self.workers, tasks + mapping, heard, first=range(len(tasks), len(tasks) + len(mapping)))
+            answers = do_all(
+                self.workers, tasks + mapping, on_progress, first=range(len(tasks), len(tasks) + len(mapping))
+            )
         of_map = answers.pop() if maps else {}
         size = records = 0
         watermark = store.damaged_watermark()
@@ -145,10 +150,10 @@ class Examination:
         return size, records, damage, of_map
 
     def _sound(self, answer: Answer | Exception) -> Answer:
-        """An answer that is one. Raises Unavailable."""
-        why = answer if isinstance(answer, Exception) else answer.get("failed") or answer.get("broken")
-        if why:
-            raise Unavailable(f"{self._log.store.segments[0].path.parent} could not be checked: {why}")
+        """The answer, if it is not an error. Raises Unavailable."""
+        failure = answer if isinstance(answer, Exception) else answer.get("failed") or answer.get("broken")
+        if failure:
+            raise Unavailable(f"{self._log.store.segments[0].path.parent} could not be checked: {failure}")
         assert isinstance(answer, dict)
         return answer
 
@@ -166,12 +171,12 @@ class Examination:
     # ---- deciding
 
     def decide(
-        self, aborted: Collection[int], known_after: int, progress: Callable[[int, int], None], *, maps: bool
+        self, aborted: Collection[int], claimed_after: int, progress: Callable[[int, int], None], *, maps: bool
     ) -> tuple[Decided, int, bytes | None]:
-        """(what the log decides, how many keys the map should have, the first that it has otherwise).
+        """(the decisions of the log, the number of keys that the map should have, the first key that differs there).
 
-        `aborted`: the commits after `known_after` that are said not to have been applied. Decision records say which
-        were not before.
+        `aborted`: the commits after `claimed_after` that are claimed to have aborted. Decision records have the earlier
+        ones.
         """
         oldest = self._log.oldest_after_trim(self._log.oldest())
         declared: set[int] = set()
@@ -183,8 +188,8 @@ class Examination:
                     declared.update(decision.aborted)
                     declared_through = max(declared_through, decision.through)
         trusted = declared_through if oldest > 1 else 0
-        known_after = max(known_after, trusted)
-        claimed = {gsn for gsn in declared if gsn <= known_after} | {gsn for gsn in aborted if gsn > known_after}
+        claimed_after = max(claimed_after, trusted)
+        claimed = {gsn for gsn in declared if gsn <= claimed_after} | {gsn for gsn in aborted if gsn > claimed_after}
         aborted_path(Path(self._scratch)).write_bytes(marshal.dumps(sorted(claimed), 2))
         coordinator, commits, trusted_commits, refused, changed = self._in_order(oldest, trusted)
         keys, first, conflicts, failed = self._partitions(coordinator.floor, trusted, progress, maps=maps)
@@ -204,7 +209,8 @@ class Examination:
     def _in_order(
         self, oldest: int, trusted: int
     ) -> tuple[Coordinator, int, int, dict[int, Reason], list[tuple[int, list[int]]]]:
-        """(the coordinator at the end, commits, those up to `trusted`, why some after it were refused, `changed`)."""
+        """(the coordinator at the end, the number of commits, of those up to `trusted`, the reasons of aborted ones
+        after it, `changed`)."""
         coordinator = Coordinator(KeyMap(Values(_refuse), None))
         coordinator.pass_to(oldest - 1)
         commits = trusted_commits = 0
@@ -268,14 +274,14 @@ class Examination:
 
 
 def first_difference(
-    log: LocalLog, decided: Decided, says: Sequence[tuple[str, Collection[int], int, int]]
+    log: LocalLog, decided: Decided, claims: Sequence[tuple[str, Collection[int], int, int]]
 ) -> str | None:
-    """The first commit that was decided otherwise. `says`: (who says it, what was not applied, after and up to which
-    GSN)."""
+    """A description of the first commit that was decided differently; None if there is none. `claims`: (source, aborted
+    commits, after and up to which GSN)."""
     oldest = log.oldest_after_trim(log.oldest())
     differing = sorted(
         (gsn, number)
-        for number, (_, aborted, after, through) in enumerate(says)
+        for number, (_, aborted, after, through) in enumerate(claims)
         for gsn in decided.aborted.symmetric_difference(aborted)
         if max(after + 1, oldest) <= gsn <= through
     )
@@ -284,11 +290,11 @@ def first_difference(
         if record.tag != COMMIT:
             continue
         commit = decode_commit(record.payload)
-        said = "aborted" if gsn in says[number][1] else "committed"
+        claim = "aborted" if gsn in claims[number][1] else "committed"
         reason = decided.refused.get(gsn, Reason.CONFLICT if gsn in decided.aborted else Reason.COMMITTED)
         return (
             f"transaction {TxnId(commit.client, commit.sequence)} at version {gsn}"
-            f"{f' ({commit.label})' if commit.label else ''}: {says[number][0]} {said}, "
+            f"{f' ({commit.label})' if commit.label else ''}: {claims[number][0]} {claim}, "
             f"but the log decides: {reason.value}"
         )
     return None
@@ -299,7 +305,7 @@ def _itself(segment: Segment) -> Segment:
 
 
 def _ignored(_: Answer) -> None:
-    """What is told on the way."""
+    """Progress that is not reported."""
 
 
 def _refuse(gsn: int, shard: int) -> LogRecord:

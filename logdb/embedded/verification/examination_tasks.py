@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logdb.embedded.verification.spills import Part, Plain, Read, Spill, Tested, placed, plain, spilled
-from logdb.embedded.verification.workers import Answer, Told, serve
+from logdb.embedded.verification.workers import Answer, OnAnswer, serve
 from logdb.errors import Corruption, LogDBError, Unavailable
 from logdb.log.contract import LogRecord
 from logdb.log.segments.segment import Segment
@@ -59,7 +59,7 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], object]]] = {
 
 
 class Plan(NamedTuple):
-    """What is examined: the records before `end`, and of those up to `through` what they do."""
+    """The plan of an examination: records before `end` are checked, those up to `through` examined."""
 
     scratch: str
     log_id: str
@@ -69,11 +69,11 @@ class Plan(NamedTuple):
 
 
 class Summary:
-    """What a segment says beside its keys.
+    """The contents of a segment beside its keys.
 
     `runs`: (client, sequence, GSN, count) of commits that follow each other; `others`: (GSN, kind, payload);
-    `snapshots`: (GSN, snapshot) of commits that have read; `dangling`: GSNs of commits that refer to what is not before
-    them; `changed`: (GSN, [GSN]) of commits, and of those that changed a range read.
+    `snapshots`: (GSN, snapshot) of commits that have read; `dangling`: GSNs of commits that refer to values which are
+    not before them; `changed`: (GSN, [GSN]) of commits, and of those that changed a range read.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Examiner:
 
     # ---- reading
 
-    def segment(self, index: int, progress: Told) -> Answer:
+    def segment(self, index: int, progress: OnAnswer) -> Answer:
         """Check each frame of a segment, decode each record, and spill what the commits do."""
         plan, segment = self._plan, self._segments[index][1]()
         summary, spill = Summary(), Spill(self._scratch, f"{self._name}-{index}", plan.partitions)
@@ -228,10 +228,11 @@ class Examiner:
     # ---- taking a partition
 
     def partition(self, partition: int, floor: int, trusted: int, compared: bool) -> Answer:
-        """How many keys the map should have, the first that it has otherwise, and which commits should have aborted.
+        """The number of keys that the map should have, the first key that differs there, and commits that should have
+        aborted.
 
-        `floor`: the oldest version that can be read; `trusted`: what was decided up to here is not decided again;
-        `compared`: there is a map. What has not been applied is in a file (`aborted_path`).
+        `floor`: the oldest version that can be read; `trusted`: commits up to here are not decided again; `compared`:
+        whether there is a map. Aborted commits are read from a file (`aborted_path`).
         """
         aborted = load_aborted(self._scratch)
         versions: dict[bytes, list[Any]] = {}
@@ -401,11 +402,11 @@ def _readable(rows: Sequence[tuple[int, int, Plain]], covers: int, floor: int) -
     return seen
 
 
-def _alike(found: Sequence[tuple[int, int, Plain]], wanted: Sequence[tuple[int, int, Plain]]) -> bool:
-    """A live value that the map does not hold is the log's to check."""
-    if len(found) != len(wanted):
+def _alike(found: Sequence[tuple[int, int, Plain]], expected: Sequence[tuple[int, int, Plain]]) -> bool:
+    """Whether versions of the map are those of the log. A live value that the map does not have is not compared."""
+    if len(found) != len(expected):
         return False
-    for (version, kind, value), right in zip(found, wanted, strict=True):
+    for (version, kind, value), right in zip(found, expected, strict=True):
         if version != right[0] or kind != right[1] or (value != right[2] and not (value is None and kind == LIVE)):
             return False
     return True
@@ -445,13 +446,13 @@ def load_aborted(scratch: Path) -> set[int]:
 
 
 class _Process:
-    """Does what it is told: "open" a checkpoint, "begin" with a plan, then "map", "segment", "partition"."""
+    """Carries out tasks: "open" a checkpoint, "begin" with a plan, then "map", "segment", "partition"."""
 
     def __init__(self) -> None:
         self._checkpoint: Checkpoint | None = None
         self._opened: dict[int, Segment] = {}
 
-    def do(self, task: Mapping[str, Any], tell: Told) -> Answer:
+    def do(self, task: Mapping[str, Any], send: OnAnswer) -> Answer:
         kind = task["task"]
         try:
             if kind == "open":
@@ -462,13 +463,13 @@ class _Process:
                 assert self._checkpoint is not None
                 return self._examiner.map(self._checkpoint)
             if kind == "segment":
-                return self._examiner.segment(task["index"], tell)
+                return self._examiner.segment(task["index"], send)
             return self._examiner.partition(task["partition"], task["floor"], task["trusted"], task["compared"])
         except Unavailable as error:
             return {"failed": str(error)}
         except (OSError, MemoryError) as error:
             return {"failed": described(error) if isinstance(error, OSError) else "there is not enough memory"}
-        except Exception as error:  # whatever bytes that make no sense lead to
+        except Exception as error:  # damaged bytes may raise any exception
             return {"broken": str(error) if isinstance(error, LogDBError) else f"{error!r}; rebuild it"}
 
     def _open(self, task: Mapping[str, Any]) -> Answer:

@@ -1,6 +1,6 @@
-"""What is said of each key, in files by partition of the keys: what does not fit into memory is taken in parts.
+"""The writes, reads and conditions of each key, in files by partition of the keys: they need not fit into memory.
 
-The files are those of one examination and one version of Python (`marshal`), in a directory that goes with it.
+The files are those of one examination and one version of Python (`marshal`), in a directory that is removed with it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from google_crc32c import value
 from logdb.store.records import Place, Value
 
 PARTITION_BYTES: Final = 16 << 20
-"""Of log and map, for each partition; it takes about four times as much in memory."""
+"""Size of log and map per partition, which takes about four times as much memory."""
 MAX_PARTITIONS: Final = 4_096
-KEPT_BYTES: Final = 16 << 20
+BUFFER_BYTES: Final = 16 << 20
 ITEM_BYTES: Final = 100
-"""What an item takes in memory beside its key and value."""
+"""Memory of an item beside its key and value."""
 
 Plain = bytes | None | tuple[int, int, bytes]
 """A value, or (shard, length, digest) of a large one."""
@@ -34,7 +34,7 @@ Found = tuple[bytes, list[tuple[int, int, Plain]]]
 
 
 class Part(NamedTuple):
-    """What is said of the keys of one partition, in no order."""
+    """The items of one partition, in no particular order."""
 
     written: list[Written]
     read: list[Read]
@@ -43,22 +43,22 @@ class Part(NamedTuple):
 
 
 def partitions_for(size: int) -> int:
-    """In how many partitions to take so many bytes."""
+    """The number of partitions for `size` bytes of log and map."""
     return min(MAX_PARTITIONS, 1 + size // PARTITION_BYTES)
 
 
 def plain(value: Value) -> Plain:
-    """A value without the place where it stands."""
+    """A value without its place in the log."""
     return (value.shard, value.length, value.digest) if isinstance(value, Place) else value
 
 
 def placed(plain: Plain) -> Value:
-    """The inverse of `plain`, somewhere."""
+    """The inverse of `plain`, with an arbitrary place."""
     return Place(0, *plain) if isinstance(plain, tuple) else plain
 
 
 class Spill:
-    """Takes items, keeps some of them, and writes those into the files of their partitions. `name`: of this writer."""
+    """Buffers items, and writes them to the files of their partitions. `name`: of this writer."""
 
     def __init__(self, directory: Path, name: str, partitions: int) -> None:
         self._directory, self._name, self._partitions = directory, name, partitions
@@ -66,18 +66,18 @@ class Spill:
         self._parts = [Part([], [], [], []) for _ in range(partitions)]
 
     def of(self, key: bytes) -> Part:
-        """Where to put what is said of a key."""
+        """The part for items of a key."""
         crc: int = value(key)
         return self._parts[crc % self._partitions]
 
     def added(self, items: int, size: int) -> None:
         """Count items that were added since the last call, and the size of their keys and values in bytes."""
         self._size += items * ITEM_BYTES + size
-        if self._size >= KEPT_BYTES:
+        if self._size >= BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write all that is kept."""
+        """Write all buffered items."""
         for partition, part in enumerate(self._parts):
             if any(part):
                 raw = marshal.dumps(tuple(part), 2)
@@ -90,7 +90,7 @@ class Spill:
 
 
 def spilled(directory: Path, partition: int) -> Iterator[Part]:
-    """All that was written of a partition, whoever wrote it."""
+    """All items of a partition, of all writers."""
     for path in directory.glob(f"{partition}-*"):
         with path.open("rb") as file:
             while size := int.from_bytes(file.read(8)):

@@ -22,7 +22,7 @@ from logdb.txn.coordinator import Coordinator
 
 MAX_DAMAGE = 100
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
-"""How a process ends that has read damaged pages; of any other signal they are not the cause."""
+"""Signals that end a process that has read damaged pages; other signals have other causes."""
 
 
 def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tuple[int, int, int, list[Corruption]]:
@@ -55,7 +55,7 @@ def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tup
         with Examination(log, directory.log_id, total) as examination:
             of_map = _Map(directory, examination) if directory.map_path.exists() else None
             if of_map is not None and of_map.covers > log.refresh():
-                of_map.say(f"it covers record {of_map.covers}, the log ends at {log.durable}; rebuild it")
+                of_map.add_damage(f"it covers record {of_map.covers}, the log ends at {log.durable}; rebuild it")
             maps = of_map is not None and not of_map.damage
             covers = of_map.covers if of_map is not None and maps else 0
             checked, records, damage, answer = examination.read(covers, read, maps=maps)
@@ -76,8 +76,8 @@ def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tup
 
 
 class _Map:
-    """The checkpoint, opened by a process of its own, and what is wrong with it. Raises Unavailable if it could not be
-    looked at. `covers`: 0 if it cannot be opened for its damage."""
+    """The checkpoint, opened by a process of its own, and its damage. Raises Unavailable if it cannot be checked.
+    `covers`: 0 if damage prevents opening it."""
 
     def __init__(self, directory: Directory, examination: Examination) -> None:
         self._path, self.covers = directory.map_path, 0
@@ -101,37 +101,40 @@ class _Map:
         except WorkerEnded as error:
             return error
 
-    def say(self, what: str) -> None:
-        """Something is wrong."""
-        self.damage.append(Corruption(self._path, None, what))
+    def add_damage(self, problem: str) -> None:
+        """Report damage of the checkpoint."""
+        self.damage.append(Corruption(self._path, None, problem))
 
     def is_read(self, answer: Answer | Exception) -> bool:
-        """Whether this is the answer of who could read it. Raises Unavailable if that was not for what stands there."""
+        """Whether the process could read the checkpoint. Raises Unavailable if it failed for another reason than
+        damage."""
         if isinstance(answer, WorkerEnded):
             if -answer.status not in CRASHES:
                 raise self._not_checked(str(answer))
-            self.say(f"LMDB crashes on it ({signal.strsignal(-answer.status)}); rebuild it from the log")
+            self.add_damage(f"LMDB crashes on it ({signal.strsignal(-answer.status)}); rebuild it from the log")
         elif isinstance(answer, Exception):
             raise answer
         elif "failed" in answer:
             raise self._not_checked(answer["failed"])
         elif "broken" in answer:
-            self.say(answer["broken"])
+            self.add_damage(answer["broken"])
         return not self.damage
 
     def compare(self, restored: Coordinator, decided: Decided, first: bytes | None) -> None:
-        """With what the log decides; `first`: the first key that is not what it says, given what was applied."""
+        """Compare the checkpoint with the log. `first`: the first key that differs from the log."""
         expected = decided.coordinator
         is_right = restored.ledger.equals(expected.ledger)
         if first is not None and is_right:
-            self.say(f"key {shown(first)} is not what the log says (and perhaps others after it); rebuild it")
+            self.add_damage(f"key {shown(first)} is not what the log says (and perhaps others after it); rebuild it")
             return
         for name in ("floor", "pins", "decided_through", "compacted_at"):
             if getattr(restored, name) != getattr(expected, name):
-                found, wanted = getattr(restored, name), getattr(expected, name)
-                self.say(f"its {name} is {found}, the log says {wanted}; rebuild it")
+                found, right = getattr(restored, name), getattr(expected, name)
+                self.add_damage(f"its {name} is {found}, the log says {right}; rebuild it")
         if not is_right:
-            self.say("its index of transactions is not what the log says; rebuild it")
+            self.add_damage("its index of transactions is not what the log says; rebuild it")
 
-    def _not_checked(self, why: str) -> Unavailable:
-        return Unavailable(f"the checkpoint in {self._path} could not be checked, which says nothing about it: {why}")
+    def _not_checked(self, reason: str) -> Unavailable:
+        return Unavailable(
+            f"the checkpoint in {self._path} could not be checked, which says nothing about it: {reason}"
+        )

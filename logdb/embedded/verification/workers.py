@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 Answer = dict[str, Any]
-Told = Callable[[Answer], None]
+OnAnswer = Callable[[Answer], None]
 
 
 class WorkerEnded(Exception):
@@ -52,51 +52,52 @@ class Worker:
             self._errors.close()
             raise
 
-    def do(self, task: Mapping[str, Any], progress: Told) -> Answer:
-        """The answer to a task; `progress` hears what comes before it. Raises WorkerEnded."""
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None
+    def do(self, task: Mapping[str, Any], progress: OnAnswer) -> Answer:
+        """The answer to a task. `progress`: called with each earlier message. Raises WorkerEnded."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None
         assert answers is not None
         try:
-            asked.write(json.dumps(task).encode() + b"\n")
-            asked.flush()
+            requests.write(json.dumps(task).encode() + b"\n")
+            requests.flush()
             for line in answers:
                 answer: Answer = json.loads(line)
                 if "progress" not in answer:
                     return answer
                 progress(answer)
         except (OSError, ValueError):
-            pass  # it has ended: said below
+            pass  # it has ended: see below
         status = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         raise WorkerEnded(status, lines[-1] if lines else "")
 
     def end(self) -> None:
-        """End it at once, whatever it does."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Release what belongs to a process that has ended."""
+        """Release the pipes and files of a process that has ended."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # of what was not written any more
+                with contextlib.suppress(OSError):  # of unsent output
                     pipe.close()
         self._errors.close()
 
 
 def do_all(
-    workers: Sequence[Worker], tasks: Sequence[Mapping[str, Any]], progress: Told, first: Sequence[int] = ()
+    workers: Sequence[Worker], tasks: Sequence[Mapping[str, Any]], progress: OnAnswer, first: Sequence[int] = ()
 ) -> list[Answer | Exception]:
-    """What became of each task. The workers take one after another; the first of them begins with the tasks `first`.
+    """The answer, or the exception, of each task. Each worker takes the next task; the first worker begins with the
+    tasks `first`.
 
-    Calls `progress` in this thread, with answers and with what comes before them. When this raises (Ctrl-C), end the
-    workers: then its threads end, too.
+    `progress`: called in this thread with answers and earlier messages. When this raises (Ctrl-C), end the workers:
+    then its threads end, too.
     """
     results: list[Answer | Exception] = [{}] * len(tasks)
     waiting: SimpleQueue[int | None] = SimpleQueue()
-    told: SimpleQueue[tuple[int, Answer | Exception]] = SimpleQueue()
+    results_queue: SimpleQueue[tuple[int, Answer | Exception]] = SimpleQueue()
     for number in range(len(tasks)):
         if number not in first:
             waiting.put(number)
@@ -107,9 +108,9 @@ def do_all(
             if number is None:
                 return
             try:
-                told.put((number, worker.do(tasks[number], lambda answer: told.put((-1, answer)))))
+                results_queue.put((number, worker.do(tasks[number], lambda answer: results_queue.put((-1, answer)))))
             except Exception as error:
-                told.put((number, error))
+                results_queue.put((number, error))
 
     threads = [
         threading.Thread(target=work, args=(worker, [*first] if worker is workers[0] else []), daemon=True)
@@ -120,7 +121,7 @@ def do_all(
         thread.start()
     left = len(tasks)
     while left:
-        number, answer = told.get()
+        number, answer = results_queue.get()
         if number < 0:
             assert isinstance(answer, dict)
             progress(answer)
@@ -134,9 +135,9 @@ def do_all(
     return results
 
 
-def serve(do: Callable[[Mapping[str, Any], Told], Answer]) -> None:
-    """Do what the process asks that has started this one, until it closes the pipe or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the one that was started by a person decides
+def serve(do: Callable[[Mapping[str, Any], OnAnswer], Answer]) -> None:
+    """Carry out the tasks of the parent process until it closes the pipe or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent handles it
     tasks: SimpleQueue[bytes] = SimpleQueue()
     output, sys.stdout = sys.stdout.buffer, sys.stderr
 
@@ -145,10 +146,10 @@ def serve(do: Callable[[Mapping[str, Any], Told], Answer]) -> None:
             tasks.put(line)
         os._exit(0)
 
-    def tell(answer: Answer) -> None:
+    def send(answer: Answer) -> None:
         output.write(json.dumps(answer).encode() + b"\n")
         output.flush()
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        tell(do(json.loads(tasks.get()), tell))
+        send(do(json.loads(tasks.get()), send))

@@ -201,7 +201,7 @@ def test_all_damage_to_all_segments_is_named(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spills, "PARTITION_BYTES", 100_000)
-    monkeypatch.setattr(spills, "KEPT_BYTES", 200_000)
+    monkeypatch.setattr(spills, "BUFFER_BYTES", 200_000)
     peaks = []
     for count in (6_000, 24_000):
         path = tmp_path / f"{count}"
