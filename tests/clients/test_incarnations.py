@@ -271,8 +271,8 @@ def test_a_commit_that_was_applied_before_its_snapshot_was_compacted_away(proces
 
 
 def test_run_runs_again_what_a_cluster_has_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers hear late, or never, that a snapshot is in use."""
-    monkeypatch.setattr(ClusterBackend, "hold", lambda host, holder, version: None)
+    """Servers receive leases late, or never."""
+    monkeypatch.setattr(ClusterBackend, "lease", lambda backend, holder, version: None)
     cluster = Cluster(tmp_path, mapping=1)
     cluster.start(1)
     try:

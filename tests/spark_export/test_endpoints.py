@@ -270,7 +270,7 @@ def test_a_stream_holds_only_its_offset(server: Behind) -> None:
 
 def test_a_failed_plan_leaves_no_hold(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     disconnect()
-    call, hold, end = ClusterBackend.call, ClusterBackend.hold, ClusterBackend.end
+    call, hold, end = ClusterBackend.call, ClusterBackend.lease, ClusterBackend.end
     holders: list[object] = []
 
     async def compacting(host: ClusterBackend, request: Any) -> Any:
@@ -288,7 +288,7 @@ def test_a_failed_plan_leaves_no_hold(cluster: Behind, monkeypatch: pytest.Monke
     monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
     monkeypatch.setattr(cluster_source, "COMPACTION_TIMEOUT_S", 0.5)
     monkeypatch.setattr(ClusterBackend, "call", compacting)
-    monkeypatch.setattr(ClusterBackend, "hold", holding)
+    monkeypatch.setattr(ClusterBackend, "lease", holding)
     monkeypatch.setattr(ClusterBackend, "end", ending)
     with pytest.raises(logdb.Unavailable, match=r"a compaction of .* has not ended within 0\.5 s"):
         cluster.rows()

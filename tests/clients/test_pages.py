@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import logdb
 from logdb.clients.cluster_backend import ClusterBackend
 from logdb.clients.connection import Connection
-from logdb.clients.pages import RangePages
+from logdb.clients.pages import RangePage, RangePages, history_pages, scan_pages
 from logdb.store.ranges import ScanRange
 from logdb.wire.database_codec import PAGE_RANGES
 from logdb.wire.limits import WireError
@@ -139,3 +140,37 @@ def test_what_is_left_is_asked_for_again() -> None:
 def test_what_is_no_page_of_the_ranges(answer: list[tuple[list[tuple[bytes, bytes]], bool]]) -> None:
     with pytest.raises(WireError):
         RangePages(WANTED, reverse=False).take(answer)
+
+
+async def _listed(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
+def test_a_scan_continues_after_the_last_row_at_the_version_of_the_first_page() -> None:
+    requests: list[tuple[ScanRange, int | None]] = []
+
+    async def page(requested: ScanRange, at: int | None) -> RangePage:
+        requests.append((requested, at))
+        return RangePage(7, [(b"%d" % len(requests), b"v")], len(requests) < 3)
+
+    assert len(asyncio.run(_listed(scan_pages(page, ScanRange(b"0", None, 9), None, reverse=False)))) == 3
+    assert requests == [
+        (ScanRange(b"0", None, 9), None),
+        (ScanRange(b"1\0", None, 8), 7),
+        (ScanRange(b"2\0", None, 7), 7),
+    ]
+
+
+def test_an_empty_page_that_is_not_the_last_is_no_answer() -> None:
+    """Neither of a server nor of a mapping server: a loop over such pages would not end."""
+
+    async def rows(requested: ScanRange, at: int | None) -> RangePage:
+        return RangePage(7, [], True)
+
+    async def entries(at: int | None) -> tuple[list[tuple[int, bytes | None]], bool]:
+        return [], True
+
+    with pytest.raises(WireError, match="empty"):
+        asyncio.run(_listed(scan_pages(rows, ScanRange(None, None, None), None, reverse=False)))
+    with pytest.raises(WireError, match="empty"):
+        asyncio.run(_listed(history_pages(entries, None)))
