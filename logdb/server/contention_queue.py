@@ -37,6 +37,11 @@ class ContentionQueue:
             self._contended.clear()
         self._contended[key] = self._loop.time() + CONTENDED_S
 
+    @property
+    def contended(self) -> int:
+        """Number of contended keys."""
+        return len(self._contended)
+
     def enter(self, key: bytes, holder: object, begin: Callable[[], None]) -> bool:
         """Whether the holder may begin now. Else `begin` is called at its turn, unless it leaves before."""
         until = self._contended.get(key)

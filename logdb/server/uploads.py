@@ -154,7 +154,7 @@ class Upload:
             if isinstance(part, pb.Request):
                 return part
             if not part.offset:
-                await self._take_room(part)
+                await self.take_room(part)
             if part.number:
                 await asyncio.to_thread(self.values[-1].write, part.data)
             else:
@@ -174,7 +174,8 @@ class Upload:
             await self._more.wait()
         return self._parts.popleft()
 
-    async def _take_room(self, part: pb.Upload) -> None:
+    async def take_room(self, part: pb.Upload) -> None:
+        """Wait for room for the value or the request that begins with this part."""
         if not part.number:
             await self._uploads.requests.take(self, part.length)
         else:

@@ -199,15 +199,15 @@ def test_no_message_is_large(served: Served, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_client_that_is_ahead_of_the_server(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held of a stream is bounded; who sends more than he may is refused, and nothing of it is left."""
+    """The size of a stream's uploads is bounded; an upload that exceeds it is rejected, and removed."""
     may_write = False
-    begin_to_take = uploads.Upload._begin_to_take
+    take_room = uploads.Upload.take_room
 
     async def held_up(self: uploads.Upload, part: pb.Upload) -> None:
         await until(lambda: may_write)
-        await begin_to_take(self, part)
+        await take_room(self, part)
 
-    monkeypatch.setattr(uploads.Upload, "_begin_to_take", held_up)
+    monkeypatch.setattr(uploads.Upload, "take_room", held_up)
 
     async def test() -> None:
         nonlocal may_write
@@ -305,7 +305,7 @@ def test_a_request_that_is_another_one_than_was_announced(served: Served) -> Non
         async with Raw(served.address) as raw:
             options: dict[str, Any] = {"length": len(other), "number": 0}
             await raw.send(part(1, 0, data=first, **options), part(1, len(first), data=rest, **options))
-            assert "another request" in (await raw.answers(1))[1].failure.message
+            assert "the uploaded request is not" in (await raw.answers(1))[1].failure.message
 
     run(test())
 
