@@ -114,7 +114,7 @@ def test_another_begins_it_where_the_first_does_not(disks: OnDisk) -> None:
     assert (begun(disks.log), ended(disks.log)) == (1, 1)
 
 
-def test_what_has_no_garbage_is_left_alone(tmp_path: Path) -> None:
+def test_a_log_without_garbage_is_not_compacted(tmp_path: Path) -> None:
     """Large values stand in the log alone, and count."""
     log = Log()
     for number in range(1, 40):
@@ -129,7 +129,7 @@ def test_what_has_no_garbage_is_left_alone(tmp_path: Path) -> None:
     disks.close()
 
 
-def test_pins_and_what_clients_hold_are_respected(disks: OnDisk) -> None:
+def test_pins_and_leases_are_respected(disks: OnDisk) -> None:
     log, servers = disks.log, disks.servers
     log.add((PIN, encode_pin("pin", 20)))
     log.run(*servers)

@@ -71,7 +71,7 @@ from tests.harness.stage import SNAPSHOT, Client, Log, Server, batch, commit
 # ---- what is left
 
 
-def test_what_is_live_at_the_floor_stays_and_what_only_older_reads_could_see_goes() -> None:
+def test_versions_live_at_the_floor_stay_and_older_ones_are_dropped() -> None:
     log = Log(
         commit(1, {b"kept": b"1", b"changed": b"1", b"deleted": b"1"}),
         commit(2, {b"changed": b"2"}),
@@ -142,7 +142,7 @@ def value_of(log: Log, server: Server, key: bytes) -> bytes:
     return payload
 
 
-def test_what_one_compaction_has_moved_is_stated_by_every_later_one() -> None:
+def test_values_moved_by_one_compaction_are_restated_by_every_later_one() -> None:
     """DBS-13: its commit record names the original, and only the parts of the last compaction are read again."""
     log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
     server = Server(on=log)
@@ -154,7 +154,7 @@ def test_what_one_compaction_has_moved_is_stated_by_every_later_one() -> None:
         assert fresh.core.replica.image() == server.core.replica.image()
 
 
-def test_what_was_moved_by_a_compaction_that_another_server_ends_is_stated_again() -> None:
+def test_values_moved_by_a_compaction_that_was_taken_over_are_restated() -> None:
     """DBS-13: the parts of the first one count for nothing in a rebuild, though every server has followed them."""
     log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
     first, second = Server(on=log), Server(on=log, name="m2", seed=2)
@@ -189,7 +189,7 @@ def test_a_server_that_lags_behind_a_compaction_makes_no_version_unreadable() ->
 
 
 def test_a_log_that_lacks_a_value_is_not_served() -> None:
-    """DBS-13: it was compacted by what did not know the rule. Who gets all from it says so, and does not answer."""
+    """DBS-13: a version without the rule has compacted it. An empty server reports that, and does not answer."""
     log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
     server = Server(on=log)
     with mock.patch.object(Compactor, "_needed", return_value=()):
@@ -214,7 +214,7 @@ def test_an_id_that_was_taken_before_a_compaction_is_applied_after_it_once() -> 
         assert outcomes == [gone, committed, gone, gone, unused, committed]
 
 
-def test_a_commit_that_refers_to_what_was_dropped_is_not_applied() -> None:
+def test_a_commit_that_refers_to_a_dropped_value_is_not_applied() -> None:
     """DBS-11: its value may be gone."""
     log = Log((VALUE, LARGE), commit(1, {}), commit(2, {}))
     server = Server(on=log)
@@ -226,7 +226,7 @@ def test_a_commit_that_refers_to_what_was_dropped_is_not_applied() -> None:
     assert replica.decided(TxnId(1, 4)).verdict.committed  # type: ignore[union-attr]
 
 
-def test_nothing_commits_upon_what_cannot_be_read_any_more() -> None:
+def test_no_transaction_commits_upon_a_version_before_the_floor() -> None:
     """DBS-11: from the BEGINNING on, not only from the ENDING."""
     log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}))
     server = Server(on=log)
@@ -237,7 +237,7 @@ def test_nothing_commits_upon_what_cannot_be_read_any_more() -> None:
     assert verdicts == [Reason.TOO_OLD, Reason.COMMITTED]
 
 
-def test_pins_and_what_clients_hold_are_kept() -> None:
+def test_pins_and_leased_versions_are_kept() -> None:
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)], (PIN, encode_pin("kept", 6)))
     server = Server(on=log)
     server.give("reader", Hold(4))
@@ -253,7 +253,7 @@ def test_pins_and_what_clients_hold_are_kept() -> None:
     assert log.oldest == 9
 
 
-def test_who_holds_the_beginning_of_the_log_keeps_all_of_it() -> None:
+def test_a_lease_on_the_first_version_keeps_the_whole_log() -> None:
     """A Hold of version 0 was none, so who read from the first record on was overtaken."""
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])
     server = Server(on=log)
@@ -264,7 +264,7 @@ def test_who_holds_the_beginning_of_the_log_keeps_all_of_it() -> None:
     assert compacted(log, server, before=8, number=2).floor == 8
 
 
-def test_a_client_holds_the_beginning_of_the_log() -> None:
+def test_a_client_leases_the_first_version() -> None:
     client = Client()
     client.call(calls.Hold("one", 0))
     client.wait(SECOND // 5)
@@ -300,7 +300,7 @@ def test_a_map_is_looked_through_a_few_keys_at_a_time() -> None:
     assert log.oldest == 1
 
 
-def test_nothing_to_drop_is_nothing_to_write() -> None:
+def test_a_compaction_without_anything_to_drop_writes_nothing() -> None:
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 6)])
     server = Server(on=log)
     compacted(log, server, before=3)
@@ -313,7 +313,7 @@ def test_nothing_to_drop_is_nothing_to_write() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_who_has_nothing_gets_all_from_the_trimmed_log_to_the_last_bit(seed: int) -> None:
+def test_an_empty_server_recovers_the_same_state_from_a_trimmed_log(seed: int) -> None:
     """DBS-1, DBS-12: after one compaction, and after another."""
     draw, log, written = random.Random(seed), Log(), 0
     server = Server(on=log)
@@ -346,7 +346,7 @@ def test_who_has_nothing_gets_all_from_the_trimmed_log_to_the_last_bit(seed: int
     assert log.oldest > 1
 
 
-def test_a_replay_of_the_whole_log_is_the_same_as_who_compacted() -> None:
+def test_a_replay_of_the_whole_log_gives_the_state_of_the_compacting_server() -> None:
     """DBS-1"""
     log = Log(*some_history(3, 100))
     server = Server(on=log)
@@ -436,7 +436,7 @@ def test_a_trimmed_log_is_taken_in_bounded_steps_and_onto_the_disk(tmp_path: Pat
     disk.checkpoint.close()
 
 
-def test_the_compaction_that_counts_is_the_last_one_that_was_not_overtaken() -> None:
+def test_the_last_compaction_that_was_not_overtaken_is_valid() -> None:
     """DBS-11: whatever those say that were begun after it."""
     log = Log(*some_history(5, 60))
     server = Server(on=log)
@@ -451,7 +451,7 @@ def test_the_compaction_that_counts_is_the_last_one_that_was_not_overtaken() -> 
     assert Server(on=log).core.replica.image() == server.core.replica.image()
 
 
-def test_who_lacks_what_was_trimmed_and_finds_no_compaction_stops() -> None:
+def test_an_empty_server_stops_if_a_trimmed_log_has_no_compaction() -> None:
     log = Log(*some_history(3, 20))
     log.oldest = 9
     server = Server(on=log)
@@ -475,8 +475,8 @@ def homes(log: Log, server: Server) -> dict[bytes, int | None]:
     return found
 
 
-def test_a_compaction_sends_what_belongs_to_an_object_to_its_shard(tmp_path: Path) -> None:
-    """Whoever asks for it, however often, from whatever the server has its state, and whoever ends it."""
+def test_a_compaction_appends_the_rows_of_an_object_to_its_shard(tmp_path: Path) -> None:
+    """For any requester, any number of times, any source of the server's state, and any server that ends it."""
     keys = [b"%s/%d" % (object_, number) for object_ in (b"a", b"b", b"c") for number in range(3)]
     large = PLACE._replace(gsn=1)
     log = Log(
@@ -514,12 +514,12 @@ def test_a_compaction_sends_what_belongs_to_an_object_to_its_shard(tmp_path: Pat
     disk.checkpoint.close()
 
 
-# ---- somebody dies
+# ---- a server dies
 
 
 @pytest.mark.parametrize("steps", range(1, 14))
-def test_another_server_brings_to_its_end_what_one_has_begun(steps: int) -> None:
-    """Wherever the first one dies. What it has written is of no harm."""
+def test_another_server_takes_a_compaction_over(steps: int) -> None:
+    """Wherever the first one dies. Its records are harmless."""
     log = Log(*some_history(4, 60))
     first, second = Server(on=log), Server(on=log, name="m2", seed=2)
     first.give("client", Compact(1, 50))
@@ -535,8 +535,8 @@ def test_another_server_brings_to_its_end_what_one_has_begun(steps: int) -> None
 
 
 @pytest.mark.parametrize("kind", [BEGINNING, PART])
-def test_what_was_begun_and_left_is_finished_though_nobody_asks(kind: int) -> None:
-    """Else the log would keep what no one can read any more."""
+def test_an_abandoned_compaction_is_taken_over_without_a_request(kind: int) -> None:
+    """Else the log would keep versions that cannot be read."""
     log = Log(*some_history(4, 60))
     first = Server(on=log)
     first.give("client", Compact(1, 50))
@@ -565,7 +565,7 @@ def test_a_compaction_that_moves_large_values_slowly_is_not_taken_over() -> None
         log.run(second)
         for server in (first, second):
             server.wait(SECOND // 10)
-            server.give("client", Hold(None))  # it hears what time it is
+            server.give("client", Hold(None))  # an event, so that the server has the time
     assert kinds(log).count(BEGINNING) == kinds(log).count(ENDING) == 1
 
 
@@ -586,8 +586,8 @@ def test_concurrent_requests_that_fail_are_all_retried() -> None:
     assert finished(log, server).floor == 25
 
 
-def test_a_server_that_was_taken_for_dead_does_no_harm() -> None:
-    """DBS-11: what it copies too late would revive what was deleted since."""
+def test_a_server_suspected_by_mistake_does_no_harm() -> None:
+    """DBS-11: PARTs that come too late must not revive deleted versions."""
     log = Log(commit(1, {b"k": b"old"}), commit(2, {}))
     slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
     slow.give("client", Compact(1, 2))
@@ -605,7 +605,7 @@ def test_a_server_that_was_taken_for_dead_does_no_harm() -> None:
         assert server.core.replica.image() == other.core.replica.image()
 
 
-def test_who_is_so_slow_that_what_it_needs_was_trimmed_begins_anew() -> None:
+def test_a_server_behind_the_oldest_record_starts_again_empty() -> None:
     log = Log(*some_history(4, 60))
     slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
     log.add(commit(99, {}), commit(100, {}))
@@ -616,7 +616,7 @@ def test_who_is_so_slow_that_what_it_needs_was_trimmed_begins_anew() -> None:
     assert slow.stopped.wipe
 
 
-def test_what_was_left_to_trim_is_trimmed_by_whoever_looks() -> None:
+def test_a_trim_that_was_not_done_is_done_by_the_next_server() -> None:
     log = Log(*some_history(4, 60))
     first = Server(on=log)
     first.give("client", Compact(1, 50))
@@ -631,7 +631,7 @@ def test_what_was_left_to_trim_is_trimmed_by_whoever_looks() -> None:
 # ---- the client
 
 
-def test_a_client_asks_until_it_is_done() -> None:
+def test_a_client_repeats_its_request_until_the_result_comes() -> None:
     client = Client()
     told: list[int] = []
     call = client.call(calls.Compact(9, progress=told.append))
@@ -681,7 +681,7 @@ def test_a_compaction_may_take_as_long_as_it_goes_on() -> None:
     assert "reports progress" in str(client.answers[call])
 
 
-def test_what_is_held_for_long_is_told_to_all_servers_and_what_is_not_costs_nothing() -> None:
+def test_a_long_lease_is_renewed_at_all_servers_and_a_short_one_sends_nothing() -> None:
     client = Client()
     for _ in range(5):
         assert client.answers[client.call(calls.Hold("short", 9))] is None
@@ -715,7 +715,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
-def test_a_part_is_what_was_written(part: object) -> None:
+def test_a_part_is_decoded_as_it_was_encoded(part: object) -> None:
     payload = encode_part(77, part)  # type: ignore[arg-type]
     assert decode_part(payload) == (77, part)
     for end in range(len(payload)):
@@ -723,7 +723,7 @@ def test_a_part_is_what_was_written(part: object) -> None:
             decode_part(payload[:end])
 
 
-def test_beginnings_and_endings_are_what_was_written() -> None:
+def test_beginnings_and_endings_are_decoded_as_they_were_encoded() -> None:
     assert decode_beginning(encode_beginning(CompactionBeginning(1 << 63, 7))) == CompactionBeginning(1 << 63, 7)
     assert decode_ending(encode_ending(9)) == 9
 
@@ -749,7 +749,7 @@ def test_a_damaged_part_is_refused_or_whole(part: object, data: st.DataObject) -
         return
 
 
-def test_who_was_overtaken_by_another_server_ends_as_well() -> None:
+def test_a_server_that_was_overtaken_ends_its_compaction() -> None:
     """It had begun to copy, though nobody told it where its BEGINNING stands; the other one has begun after it and come
     to its end."""
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])

@@ -74,7 +74,7 @@ def another_version(server: Server) -> None:
 DIFFERENCES = [another_decision, another_value, another_version]
 
 
-def test_servers_that_hold_the_same_agree_and_write_what_they_have_decided() -> None:
+def test_servers_with_the_same_state_agree_and_write_their_decisions() -> None:
     log = Log(*some_history(1, 60))
     three = servers(log, 3)
     for round_ in range(4):
@@ -88,7 +88,7 @@ def test_servers_that_hold_the_same_agree_and_write_what_they_have_decided() -> 
 @pytest.mark.parametrize("differ", DIFFERENCES)
 @pytest.mark.parametrize("which", range(3))
 def test_the_one_that_differs_from_two_stops(differ: Callable[[Server], None], which: int) -> None:
-    """Whoever asks first, and before it has written any decision, which would end the others (DBS-8)."""
+    """In any order, and before it writes a decision, which would stop the others (DBS-8)."""
     log = Log(*some_history(1, 60))
     three = servers(log, 3)
     differ(three[which])
@@ -144,7 +144,7 @@ def test_all_of_the_map_is_compared_in_the_end() -> None:
     assert "m2" in go_on(log, three, 600)
 
 
-def test_one_that_cannot_tell_is_silent() -> None:
+def test_a_server_that_cannot_compare_does_not_reply() -> None:
     """It has not got that far, has moved its floor, or has nothing yet."""
     log = Log(*some_history(1, 60))
     one, other = servers(log, 2)

@@ -26,7 +26,7 @@ def agree(cluster: Cluster, *names: str) -> None:
         cluster.check()
 
 
-def test_the_server_that_differs_stops_and_begins_again_with_what_the_log_says(tmp_path: Path) -> None:
+def test_a_server_that_differs_stops_and_starts_again_from_the_log(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, aggregators=0, mapping=3, decide_ms=200)
     cluster.start(1)
     try:

@@ -161,7 +161,7 @@ def test_the_placement_is_stated_before_the_first_record_that_follows_it_and_aga
 
 
 @given(st.dictionaries(st.binary(max_size=9), st.integers(1, 99), max_size=5), st.lists(st.integers(1, 99), min_size=1))
-def test_a_placement_is_what_was_stated(prefixes: dict[bytes, int], shards: list[int]) -> None:
+def test_a_placement_is_decoded_as_it_was_stated(prefixes: dict[bytes, int], shards: list[int]) -> None:
     for placement in (ByPrefix(prefixes), ByHash(tuple(shards))):
         payload = encode_placement(placement)
         assert payload is not None
@@ -180,7 +180,7 @@ def test_noise_is_no_placement(payload: bytes) -> None:
         decode_placement(payload)
 
 
-def test_prefixes_are_added_to_what_others_have_stated() -> None:
+def test_prefixes_are_added_to_those_of_other_clients() -> None:
     one, other, hashed = ByPrefix({b"a": 1, b"b": 2}), ByPrefix({b"b": 3, b"c": 4}), ByHash((1, 2))
     first, second, third = (encode_placement(placement) or b"" for placement in (one, other, hashed))
     assert decode_placement(joined(first, second)) == ByPrefix({b"a": 1, b"b": 3, b"c": 4})
@@ -194,7 +194,7 @@ def test_prefixes_are_added_to_what_others_have_stated() -> None:
     assert encode_placement(ByPrefix({**long.shards, **another.shards})) is None
 
 
-def test_a_copy_goes_elsewhere_when_the_first_is_not_ordered_in_time() -> None:
+def test_a_copy_is_appended_when_the_first_is_not_ordered_in_time() -> None:
     client = Client(hedge_ns=SECOND, max_copies=2)
     committing(client)
     client.wait(SECOND - 1)
@@ -211,7 +211,7 @@ def test_a_placed_record_is_not_sent_elsewhere() -> None:
     assert len(client.asks_log(log.Append)) == 1
 
 
-def test_what_may_be_lost_is_sent_again_as_the_same_transaction() -> None:
+def test_a_record_that_may_be_lost_is_appended_again_with_the_same_id() -> None:
     """DBS-6"""
     client = Client()
     call, txn = committing(client)
@@ -223,7 +223,7 @@ def test_what_may_be_lost_is_sent_again_as_the_same_transaction() -> None:
     assert client.answers[call].version == 4
 
 
-def test_when_no_verdict_comes_the_next_server_is_asked() -> None:
+def test_without_a_verdict_the_client_asks_the_next_server() -> None:
     client = Client()
     call, txn = committing(client)
     client.wait()
@@ -235,7 +235,7 @@ def test_when_no_verdict_comes_the_next_server_is_asked() -> None:
     assert client.answers[call] == calls.Committed(txn, 9, Verdict(Reason.CONFLICT, b"r", 8), "winner")
 
 
-def test_refused_is_only_what_nobody_can_have_taken() -> None:
+def test_a_commit_is_unavailable_only_if_no_copy_can_be_in_the_log() -> None:
     """DBS-7"""
     client = Client()
     call, _ = committing(client, deadline=client.now + SECOND)
@@ -245,7 +245,7 @@ def test_refused_is_only_what_nobody_can_have_taken() -> None:
 
 
 @pytest.mark.parametrize("copies", [["lost"], ["lost", "refused"], ["refused", "lost"], ["done"], ["done", "refused"]])
-def test_what_may_be_there_at_the_deadline_is_unknown_by_its_id(copies: list[str]) -> None:
+def test_a_record_that_may_be_in_the_log_at_the_deadline_is_unknown(copies: list[str]) -> None:
     """DBS-7"""
     results = {"lost": LOST, "refused": Unavailable("no"), "done": log.AppendResult([4], [1])}
     client = Client(hedge_ns=SECOND // 10, max_copies=len(copies))
@@ -261,7 +261,7 @@ def test_what_may_be_there_at_the_deadline_is_unknown_by_its_id(copies: list[str
     assert error.txn_id == str(txn)
 
 
-def test_an_id_that_was_used_before_is_never_called_refused() -> None:
+def test_a_commit_with_a_used_id_is_never_unavailable() -> None:
     """DBS-7"""
     client = Client()
     txn = client.answers[client.call(calls.NewId())]
@@ -282,7 +282,7 @@ def test_large_values_that_cannot_be_written_refuse_the_commit() -> None:
     assert isinstance(client.answers[call], Unavailable)
 
 
-def test_what_was_compacted_away_is_unknown() -> None:
+def test_a_transaction_that_was_compacted_away_is_unknown() -> None:
     client = Client()
     call, txn = committing(client)
     client.decide(txn, 0, Verdict(Reason.DUPLICATE))
@@ -298,7 +298,7 @@ def test_a_transaction_that_is_too_large_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_settled_transaction_has_one_end_whichever_record_comes_first(is_first: bool) -> None:
+def test_a_settled_transaction_has_one_outcome_in_either_order(is_first: bool) -> None:
     """DBS-6"""
     client, server = Client(), Server()
     call, txn = committing(client)
@@ -318,7 +318,7 @@ def test_a_settled_transaction_has_one_end_whichever_record_comes_first(is_first
 # ---- reads
 
 
-def test_reads_put_together_travel_together_and_carry_what_was_seen() -> None:
+def test_reads_of_one_event_leave_in_one_message_with_the_session() -> None:
     """DBS-4"""
     client = Client()
     client.call(calls.Get([b"a"]))
@@ -335,7 +335,7 @@ def test_reads_put_together_travel_together_and_carry_what_was_seen() -> None:
     assert [read.version for _, read in client.reads()] == [5, 9, 2]
 
 
-def test_a_client_that_is_told_of_a_session_goes_on_with_it() -> None:
+def test_a_client_continues_a_given_session() -> None:
     """DBS-4"""
     client = Client(session=7)
     client.call(calls.Get([b"a"]))
@@ -344,7 +344,7 @@ def test_a_client_that_is_told_of_a_session_goes_on_with_it() -> None:
     assert client.core.session == 7
 
 
-def test_the_oldest_version_is_asked_for_as_of_now() -> None:
+def test_the_oldest_version_is_linearizable() -> None:
     client = Client()
     call = client.call(calls.Oldest())
     ((_, read),) = client.reads()
@@ -353,7 +353,7 @@ def test_the_oldest_version_is_asked_for_as_of_now() -> None:
     assert client.answers[call] == floor
 
 
-def test_a_time_may_be_before_what_was_seen() -> None:
+def test_a_time_may_be_before_the_session() -> None:
     """DBS-4"""
     client = Client(session=7)
     call = client.call(calls.AtTime(client.now - SECOND))
@@ -375,7 +375,7 @@ def test_a_record_is_found_wherever_it_stands(is_there: bool) -> None:
     assert client.answers[call] == (LogRecord(4, 40, PIN, b"x") if is_there else None)
 
 
-def test_who_follows_the_log_itself_asks_its_client() -> None:
+def test_a_follower_of_the_log_uses_the_client_of_the_log() -> None:
     client = Client()
     calls_of_log = [log.Subscribe(3), log.Next(1), log.Read(5, 1), log.Close(1)]
     numbers = [client.call(request) for request in calls_of_log]
@@ -384,7 +384,7 @@ def test_who_follows_the_log_itself_asks_its_client() -> None:
     assert [client.answers[number] for number in numbers] == ["to Subscribe", "to Next", "to Read", "to Close"]
 
 
-def test_a_server_that_is_busy_for_long_is_not_asked_more_and_more() -> None:
+def test_requests_to_a_busy_server_do_not_multiply() -> None:
     """Two of its answers may be under way when it is asked once more."""
     client = Client(servers=("m1",))
     client.call(calls.Get([b"a"]))
@@ -401,7 +401,7 @@ def test_a_server_that_is_busy_for_long_is_not_asked_more_and_more() -> None:
     assert sum(asked) > 100
 
 
-def test_a_server_that_shows_the_past_is_not_believed() -> None:
+def test_an_answer_before_the_session_is_a_violation() -> None:
     """DBS-4"""
     client = Client()
     client.call(calls.Get([b"a"], Consistency.SESSION, 9))
@@ -410,7 +410,7 @@ def test_a_server_that_shows_the_past_is_not_believed() -> None:
         client.answer(read.number, 8, Entries(((3, b"v"),)))
 
 
-def test_a_server_that_shows_another_snapshot_is_not_believed() -> None:
+def test_an_answer_of_another_snapshot_is_a_violation() -> None:
     """DBS-5"""
     client = Client()
     client.call(calls.Get([b"a"], Consistency.SNAPSHOT, 9))
@@ -419,7 +419,7 @@ def test_a_server_that_shows_another_snapshot_is_not_believed() -> None:
         client.answer(read.number, 10, Entries(((3, b"v"),)))
 
 
-def test_when_a_server_is_lost_the_next_one_is_asked_at_once() -> None:
+def test_queries_of_a_lost_server_go_to_the_next_one_at_once() -> None:
     client = Client()
     call = client.call(calls.Get([b"a"]))
     ((to, read),) = client.reads()
@@ -433,7 +433,7 @@ def test_when_a_server_is_lost_the_next_one_is_asked_at_once() -> None:
     assert client.answers[call] == calls.Found(4, ((0, None),))
 
 
-def test_when_a_server_is_lost_another_one_tells_the_verdict() -> None:
+def test_the_verdicts_of_a_lost_server_come_from_another_one() -> None:
     client = Client()
     _, txn = committing(client)
     client.wait()
@@ -463,7 +463,7 @@ def test_servers_may_be_others_from_now_on() -> None:
     assert {to for to, _ in client.take(Hold)} == {"m3"}
 
 
-def test_when_a_server_is_silent_or_busy_the_next_one_is_asked() -> None:
+def test_queries_of_a_silent_or_busy_server_go_to_the_next_one() -> None:
     client = Client()
     call = client.call(calls.Get([b"a"]))
     ((to, read),) = client.reads()
@@ -479,7 +479,7 @@ def test_when_a_server_is_silent_or_busy_the_next_one_is_asked() -> None:
     assert client.answers[call] == calls.Found(4, ((0, None),))
 
 
-def test_a_read_that_nobody_answers_in_time_is_unavailable() -> None:
+def test_a_read_without_an_answer_in_time_is_unavailable() -> None:
     client = Client()
     call = client.call(calls.Get([b"a"], deadline=client.now + SECOND))
     client.wait(SECOND)
@@ -489,7 +489,7 @@ def test_a_read_that_nobody_answers_in_time_is_unavailable() -> None:
     assert not client.take(Reads)
 
 
-def test_versions_that_cannot_be_read_are_said_to_be() -> None:
+def test_versions_that_cannot_be_read_raise() -> None:
     client = Client()
     below, beyond = (client.call(calls.Get([b"a"], Consistency.SNAPSHOT, version)) for version in (3, 99))
     for (_, read), result in zip(client.reads(), (VersionTrimmedReply(5), FutureVersionReply(9)), strict=True):
@@ -515,7 +515,7 @@ def test_many_keys_are_read_in_parts_of_one_snapshot() -> None:
 PLACE = Place(4, 2, len(LARGE), digest(LARGE))
 
 
-def test_large_values_are_read_where_they_stand() -> None:
+def test_large_values_are_read_from_their_shards() -> None:
     """DBS-10"""
     client = Client()
     call = client.call(calls.Scan())
@@ -545,7 +545,7 @@ def test_large_values_of_several_ranges_are_put_where_they_belong() -> None:
     assert client.answers[call] == calls.Pages(6, pages)
 
 
-def test_a_value_that_is_not_what_its_place_says_is_damage() -> None:
+def test_a_value_that_does_not_match_its_place_is_damage() -> None:
     """DBS-10"""
     client = Client()
     call = client.call(calls.Get([b"a"]))
@@ -563,7 +563,7 @@ def test_a_value_that_was_moved_is_looked_up_again_at_the_same_version() -> None
     for attempt in range(9):  # as often as another compaction is faster
         gsn, tail = 4 + 10 * attempt, 9 + 10 * attempt
         client.log_answers(log.Read, Trimmed(gsn, gsn + 1))
-        assert not client.reads(), "whoever is asked next must have applied the compaction"
+        assert not client.reads(), "the next server must have applied the compaction"
         client.log_answers(log.Tail, tail)
         ((_, read),) = client.reads()
         assert (read.consistency, read.version, read.applied) == (Consistency.SNAPSHOT, 6, tail)
@@ -573,7 +573,7 @@ def test_a_value_that_was_moved_is_looked_up_again_at_the_same_version() -> None
 
 
 def test_a_value_that_was_trimmed_and_not_moved_is_damage() -> None:
-    """DBS-13: whoever has applied the compaction knows the place of the copy."""
+    """DBS-13: a server that has applied the compaction has the place of the copy."""
     client = Client()
     call = client.call(calls.Get([b"a", b"b"]))
     ((_, read),) = client.reads()
@@ -635,7 +635,7 @@ def picks(order: StickySegmentPolicy, count: int, *, size: int = 100, at_once: i
     return found
 
 
-def test_what_is_under_way_together_goes_to_one_segment_in_order() -> None:
+def test_appends_under_way_go_to_one_segment_in_order() -> None:
     order = StickySegmentPolicy(Random(1))
     assert len(set(picks(order, 100))) == 1
     alone = Counter(picks(order, 400, at_once=1))
@@ -645,8 +645,8 @@ def test_what_is_under_way_together_goes_to_one_segment_in_order() -> None:
     assert {picks(StickySegmentPolicy(Random(seed)), 1)[0] for seed in range(50)} == {3, 7, 12, 13}
 
 
-def test_what_is_under_way_is_counted_to_its_end() -> None:
-    """Also where the verdict comes first, or the append fails, or nobody waits any more."""
+def test_appends_under_way_are_counted_to_their_end() -> None:
+    """Also if the verdict comes first, the append fails, or the call has ended."""
     client = Client(hedge_ns=SECOND, max_copies=2)
     order = client.core.commits.order
     _, txn = committing(client)

@@ -45,7 +45,7 @@ def application(processes: Processes, *servers: str) -> Application:
     return Application([processes.addresses["o1"]], [processes.addresses[name] for name in names])
 
 
-def test_what_is_committed_is_read_at_every_server(processes: Processes) -> None:
+def test_commits_are_read_at_every_server(processes: Processes) -> None:
     with application(processes, "m1") as one, application(processes, "m2") as other:
         first = one.call(Commit({b"a": b"1", b"large": LARGE}, label="first"))
         assert first.verdict.committed
@@ -77,7 +77,7 @@ def test_a_client_goes_on_with_another_server(processes: Processes) -> None:
             assert client.call(Get([b"k"])).entries[0][1] == b"%d" % number
 
 
-def test_any_node_tells_where_the_mapping_servers_are(processes: Processes) -> None:
+def test_any_node_names_the_mapping_servers(processes: Processes) -> None:
     mine = Hello(VERSION, "", CLIENT, "client-1")
     told = [in_shared_loop(discover([address], mine, 10.0)) for address in processes.addresses.values()]
     servers = (processes.addresses["m1"], processes.addresses["m2"])
@@ -120,7 +120,7 @@ def replayed(processes: Processes, name: str) -> float:
     return processes.metric(name, "logdb_replayed_records_total")
 
 
-def test_a_restart_replays_only_what_came_after_the_checkpoint(processes: Processes) -> None:
+def test_a_restart_replays_only_the_log_after_the_checkpoint(processes: Processes) -> None:
     with application(processes, "m1") as one:
         first = put_many(one, 0, 3_000)
         covered(processes, "m1", first)
@@ -192,7 +192,7 @@ def test_a_checkpoint_that_is_damaged_is_made_again(processes: Processes, how: s
 # ---- compaction
 
 
-def test_a_new_server_gets_what_the_log_has_no_more(processes: Processes) -> None:
+def test_a_new_server_gets_versions_that_the_log_lacks(processes: Processes) -> None:
     """From another server, and where there is none from the log, whose beginning was trimmed."""
     with application(processes) as client:
         put_many(client, 0, 2_000)

@@ -87,7 +87,7 @@ def test_many_pages_are_answered_in_turns_with_other_clients() -> None:
     server.core.check_invariants()
 
 
-def test_a_linearizable_read_waits_for_a_tail_that_was_asked_for_after_it_came() -> None:
+def test_a_linearizable_read_waits_for_a_tail_requested_after_it() -> None:
     """DBS-3"""
     server = Server(commit(1, {b"k": b"1"}))
     number = server.read(Get((b"k",)), LINEARIZABLE)
@@ -113,7 +113,7 @@ def test_reads_share_a_question_for_the_tail_but_not_one_that_was_put_before_the
     assert not server.asks_log(log.Tail)
 
 
-def test_a_session_read_waits_for_what_the_client_has_seen_and_asks_nobody() -> None:
+def test_a_session_read_waits_for_the_session_without_a_tail_request() -> None:
     """DBS-4"""
     server = Server(commit(1, {b"k": b"1"}))
     number = server.read(Get((b"k", b"none")), SESSION, 2)
@@ -138,7 +138,7 @@ def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
     assert server.told() == {within: (3, Entries(((3, b"3"),)))}
 
 
-def test_a_snapshot_is_read_when_what_the_client_names_is_applied() -> None:
+def test_a_snapshot_is_read_when_the_named_version_is_applied() -> None:
     """A client that has found a value trimmed asks for the place that every server knows by then."""
     server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}))
     server.reads += 1
@@ -155,7 +155,7 @@ def test_a_snapshot_is_read_when_what_the_client_names_is_applied() -> None:
     assert server.told() == {2: (4, Entries(((4, b"4"),)))}
 
 
-def test_what_is_below_the_floor_was_trimmed() -> None:
+def test_a_version_below_the_floor_is_trimmed() -> None:
     records = [commit(number, {b"k": b"%d" % number}) for number in range(1, 5)]
     ending = COMPACTION, encode_compaction(Compaction(3, {1: (1, 3)}, {"kept": 3}))
     server = Server(*records, ending, (PIN, encode_pin("late", 2)), (PIN, encode_pin("other", 4)))
@@ -195,7 +195,7 @@ def test_the_ranges_of_a_multi_scan_end_where_they_should() -> None:
     assert len(roomy.ask(MultiScan((small,) * 600)).ranges) == MAX_RANGES
 
 
-def test_the_log_answers_for_times_and_the_version_is_told_when_it_is_applied() -> None:
+def test_a_time_is_answered_when_its_version_is_applied() -> None:
     server = Server(commit(1, {b"k": b"1"}))
     number = server.read(AtTime(25))
     server.log_answers(log.AtTime, 2)
@@ -220,7 +220,7 @@ def test_reads_at_a_time_count_among_the_parked_reads(monkeypatch: pytest.Monkey
     assert not server.take(Busy)
 
 
-def test_a_read_that_waits_for_too_long_is_forgotten() -> None:
+def test_a_read_parked_for_too_long_is_dropped() -> None:
     server = Server()
     server.read(Version(), SESSION, 1)
     asked, unasked = server.read(Version(), LINEARIZABLE), server.read(Version(), LINEARIZABLE)
@@ -228,13 +228,13 @@ def test_a_read_that_waits_for_too_long_is_forgotten() -> None:
     server.show(commit(1, {}))
     server.log_answers(log.Tail, 1)
     assert server.told() == {asked: (1, VersionReply())}, "the question for it was still open"
-    assert not server.asks_log(log.Tail), f"nobody waits for {unasked}"
+    assert not server.asks_log(log.Tail), f"read {unasked} was dropped"
 
 
 # ---- following the log
 
 
-def test_what_it_does_not_follow_moves_it_on_all_the_same() -> None:
+def test_records_of_other_kinds_advance_the_applied_version() -> None:
     """DBS-2"""
     server = Server()
     server.show((VALUE, LARGE), (VALUE, LARGE))
@@ -255,7 +255,7 @@ def test_a_record_that_it_cannot_read_stops_it(record: Record) -> None:
         Server(record)
 
 
-def test_one_that_fell_behind_the_oldest_record_begins_again_with_nothing() -> None:
+def test_a_server_that_fell_behind_the_oldest_record_starts_again_empty() -> None:
     server = Server(commit(1, {}))
     server.log_answers(log.Next, Trimmed(2, 5))
     assert server.stopped is not None
@@ -273,7 +273,7 @@ def verdicts(server: Server) -> list[tuple[str, int, Reason]]:
     ]
 
 
-def test_a_verdict_is_pushed_to_all_who_wait_once_its_record_is_applied() -> None:
+def test_a_verdict_is_pushed_to_all_subscribers_once_its_record_is_applied() -> None:
     server = Server()
     server.give("a", AwaitVerdicts((AwaitedTransaction(1, 1, 0), AwaitedTransaction(1, 2, 2))))
     server.give("b", AwaitVerdicts((AwaitedTransaction(1, 1, 1),)))
@@ -285,7 +285,7 @@ def test_a_verdict_is_pushed_to_all_who_wait_once_its_record_is_applied() -> Non
     assert verdicts(server) == [("a", 1, Reason.COMMITTED), ("a", 2, Reason.CONFLICT), ("b", 1, Reason.COMMITTED)]
 
 
-def test_who_asks_late_is_told_the_same() -> None:
+def test_a_late_subscriber_gets_the_same_verdict() -> None:
     server = Server(commit(1, {b"k": b"1"}, label="winner"), commit(2, {}, reads=[b"k"]))
     server.give("late", AwaitVerdicts((AwaitedTransaction(1, 2, 2),)))
     _, message = server.one(Verdicts)
@@ -308,8 +308,8 @@ def test_the_first_record_of_a_transaction_counts() -> None:
     assert message.verdicts[1].verdict.failed == (0,)
 
 
-def test_who_says_what_cannot_be_is_told_nothing_and_stops_nobody() -> None:
-    """DBS-6: a record that stands in the log has a verdict. A client that says otherwise lies."""
+def test_a_subscription_that_contradicts_the_log_is_dropped() -> None:
+    """DBS-6: an applied record has a verdict. A client that claims otherwise gets none, and the server continues."""
     server = Server(commit(1, {}))
     server.give("honest", AwaitVerdicts((AwaitedTransaction(1, 2, 0),)))
     server.give("liar", AwaitVerdicts((AwaitedTransaction(1, 2, 1),)))
@@ -317,7 +317,7 @@ def test_who_says_what_cannot_be_is_told_nothing_and_stops_nobody() -> None:
     assert verdicts(server) == [("honest", 2, Reason.COMMITTED)]
 
 
-def test_who_stopped_waiting_is_forgotten() -> None:
+def test_old_subscriptions_are_dropped() -> None:
     server = Server()
     server.give("c", AwaitVerdicts((AwaitedTransaction(1, 1, 0),)))
     server.wait(25 * SECOND)
@@ -334,7 +334,7 @@ def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:
     assert [decided.version for decided in message.verdicts] == [1, 5]
 
 
-def test_what_was_compacted_away_is_said_to_be() -> None:
+def test_a_compacted_transaction_is_a_duplicate_without_version() -> None:
     ending = COMPACTION, encode_compaction(Compaction(2, {1: (1, 2)}, {}))
     server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), ending)
     server.give("c", AwaitVerdicts((AwaitedTransaction(1, 1, 0),)))
@@ -355,7 +355,7 @@ def test_an_outcome_is_as_of_the_tail() -> None:
 # ---- decision records
 
 
-def test_it_tells_readers_of_the_log_what_was_aborted() -> None:
+def test_followers_of_the_log_get_the_aborted_records() -> None:
     """DBS-8"""
     server = Server(commit(1, {b"k": b"1"}), commit(2, {}, reads=[b"k"]), commit(3, {}))
     server.wait(21 * SECOND)
@@ -382,7 +382,7 @@ def test_two_decision_records_at_once_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("decision", [Decision(0, 1, []), Decision(0, 2, [1, 2]), Decision(0, 3, [1])])
-def test_a_decision_record_that_says_something_else_stops_it(decision: Decision) -> None:
+def test_a_decision_record_that_differs_stops_the_server(decision: Decision) -> None:
     """DBS-8"""
     server = Server(commit(1, {}, conditions=[logdb.exists(b"k")]), commit(2, {}))
     with pytest.raises(ProtocolViolation, match="DBS-8"):
@@ -432,7 +432,7 @@ def test_a_checkpoint_and_the_log_after_it_are_the_log_to_the_last_bit(seed: int
             assert taker.ask(question, SNAPSHOT, version) == whole.ask(question, SNAPSHOT, version)
 
 
-def test_nothing_is_shown_of_a_checkpoint_before_it_is_whole() -> None:
+def test_no_read_is_answered_before_the_checkpoint_is_whole() -> None:
     """DBS-9"""
     giver = Server(*some_history(1, 40), answer_bytes=200)
     taker = Server(peers=("m2",))
@@ -446,7 +446,7 @@ def test_nothing_is_shown_of_a_checkpoint_before_it_is_whole() -> None:
     assert taker.ask(Version()) == VersionReply()
 
 
-def test_a_checkpoint_begins_anew_when_the_floor_has_moved() -> None:
+def test_a_transfer_starts_again_when_the_floor_has_moved() -> None:
     """DBS-9"""
     history = [commit(number, {b"%d" % (number % 3): b"%d" % number}) for number in range(1, 31)]
     giver, taker = Server(*history, answer_bytes=200), Server(peers=("m2",))
@@ -457,7 +457,7 @@ def test_a_checkpoint_begins_anew_when_the_floor_has_moved() -> None:
     assert taker.core.replica.image() == giver.core.replica.image()
 
 
-def test_who_gets_no_checkpoint_replays_the_log_unless_that_was_trimmed() -> None:
+def test_without_a_checkpoint_an_empty_server_replays_the_log() -> None:
     taker = Server(peers=("m2", "m3"))
     empty = Server()
     serve(taker, empty, most=2)
@@ -479,7 +479,7 @@ def test_who_gets_no_checkpoint_replays_the_log_unless_that_was_trimmed() -> Non
     assert taker.applied == 20
 
 
-def test_one_that_took_a_checkpoint_of_a_trimmed_log_and_falls_behind_again_begins_again_with_nothing() -> None:
+def test_a_server_with_a_checkpoint_that_falls_behind_starts_again_empty() -> None:
     """DBS-9; seed 95334474 of the simulator."""
     history = some_history(2, 20)
     taker, giver = Server(peers=("m2",)), Server(*history)
@@ -506,7 +506,7 @@ def test_a_read_that_came_before_a_checkpoint_is_answered_once_that_is_installed
     assert taker.told() == {number: (20, VersionReply())}
 
 
-def test_what_was_taken_of_a_checkpoint_is_forgotten_when_nobody_gives_the_rest() -> None:
+def test_the_slices_of_an_incomplete_checkpoint_are_forgotten() -> None:
     """DBS-9: it replays the log instead, and is as if it had always done so."""
     history = some_history(1, 40)
     giver, taker = Server(*history, answer_bytes=200), Server(peers=("m2",))
@@ -518,7 +518,7 @@ def test_what_was_taken_of_a_checkpoint_is_forgotten_when_nobody_gives_the_rest(
     assert taker.core.replica.image() == giver.core.replica.image()
 
 
-def test_it_gives_no_slice_of_what_it_has_not_applied() -> None:
+def test_no_slice_of_a_version_that_is_not_applied() -> None:
     giver = Server(commit(1, {}))
     giver.give("m9", SliceRequest(5, 2, None))
     assert giver.one(SliceUnavailable) == ("m9", SliceUnavailable(5))

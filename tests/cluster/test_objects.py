@@ -1,6 +1,6 @@
 """vScalog (dissertation section 3.4.3): an object lives on one shard, is read there from any replica, and stays there.
 
-Some values are small, which a mapping server has, and some large, which stand on the shard alone.
+Some values are small, which a mapping server has, and some large, which are on the shard alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def stop(cluster: Cluster, *servers: str) -> None:
         in_shared_loop(cluster.end(name))
 
 
-def test_all_records_of_an_object_stand_on_its_shard(clusters: Callable[..., Cluster]) -> None:
+def test_all_records_of_an_object_are_on_its_shard(clusters: Callable[..., Cluster]) -> None:
     cluster = clusters(2, storage=4)
     with connect(cluster) as db, cluster.connect() as log:
         for key, shard in ((KEY, 1), (OTHER, 2)):
@@ -114,7 +114,7 @@ def test_an_object_is_read_from_any_replica_of_its_shard_alone(clusters: Callabl
             impatient.get(OTHER)
 
 
-def test_all_records_of_an_object_stand_on_its_shard_after_compactions(clusters: Callable[..., Cluster]) -> None:
+def test_all_records_of_an_object_are_on_its_shard_after_compactions(clusters: Callable[..., Cluster]) -> None:
     """Whoever asks for them: the placement is in the log. And with nothing but one replica of the shard, its history is
     read and is what the records of that shard say."""
     cluster = clusters(2, storage=4)

@@ -69,7 +69,7 @@ def write(draw: random.Random, log: Log, number: int, placement: Placement, snap
 
 
 def told(log: Log, key: bytes, shard: int) -> tuple[int, list[tuple[int, Value]]]:
-    """What any replica of the shard alone says of the key."""
+    """The history of the key from any replica of the shard alone."""
     history = ShardHistory(key, shard)
     for gsn in range(log.oldest, len(log.records) + 1):
         tag, payload = log.records[gsn - 1]
@@ -146,7 +146,7 @@ SEEDS = range(20)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_shard_alone_says_what_became_of_its_objects(seed: int) -> None:
+def test_a_shard_alone_has_the_history_of_its_objects(seed: int) -> None:
     for log, server, placement in play(seed):
         last = max([gsn for gsn, (tag, _) in enumerate(log.records, 1) if tag == COMMIT], default=0)
         if last:
@@ -175,22 +175,22 @@ def changed(**fields: Any) -> Any:
     )
 
 
-def test_summaries_that_leave_out_what_other_shards_have_written_are_caught() -> None:
+def test_summaries_without_the_writes_on_other_shards_are_caught() -> None:
     with changed(rows=()):
         assert are_caught()
 
 
-def test_summaries_that_leave_out_what_was_not_applied_are_caught() -> None:
+def test_summaries_without_the_aborted_records_are_caught() -> None:
     with changed(aborted=()):
         assert are_caught()
 
 
-def test_compactions_that_do_not_say_which_parts_count_are_caught() -> None:
+def test_compactions_without_summaries_of_their_parts_are_caught() -> None:
     with mock.patch("logdb.cluster.compaction.compactor.named", return_value=[]):
         assert are_caught()
 
 
-def test_what_was_written_after_the_last_summary_is_not_told() -> None:
+def test_writes_after_the_last_summary_are_not_in_the_history() -> None:
     log = Log()
     log.live = [1, 2]
     state(log, PLACEMENT_OF_ALL)
@@ -208,8 +208,8 @@ def test_what_was_written_after_the_last_summary_is_not_told() -> None:
         told(log, b"b/0", 1)
 
 
-def test_another_placement_is_told_anew_from_the_beginning() -> None:
-    """What was written to an object while it lived elsewhere is told to its new shard."""
+def test_another_placement_is_summarized_from_the_start() -> None:
+    """The new shard of an object gets the writes from its time on another shard."""
     log = Log()
     log.live = [1, 2]
     state(log, PLACEMENT_OF_ALL)
@@ -224,7 +224,7 @@ def test_another_placement_is_told_anew_from_the_beginning() -> None:
     assert told(log, b"a/0", 1) == (2, [(2, b"on 1")]), "true, up to where it was told"
 
 
-def test_a_shard_that_is_stood_in_for_is_told_nothing() -> None:
+def test_a_shard_that_takes_no_appends_gets_no_summary() -> None:
     log = Log()
     state(log, PLACEMENT_OF_ALL)
     log.add(commit(1, {b"a/0": b"1"}))
@@ -234,7 +234,7 @@ def test_a_shard_that_is_stood_in_for_is_told_nothing() -> None:
     assert shards == [1]
 
 
-def test_a_long_transaction_is_told_in_parts() -> None:
+def test_a_long_transaction_is_summarized_in_parts() -> None:
     log = Log()
     log.live = [1, 2]
     state(log, PLACEMENT_OF_ALL)
@@ -246,7 +246,7 @@ def test_a_long_transaction_is_told_in_parts() -> None:
     assert told(log, b"b/0", 2) == told(log, b"b/1999", 2) == (2, [(2, b"small " * 30)])
 
 
-def test_without_a_placement_nothing_is_told() -> None:
+def test_without_a_placement_there_are_no_summaries() -> None:
     log = Log(commit(1, {b"a/0": b"1"}))
     server = made(log, "m1", 1)
     rest(log, server)

@@ -36,7 +36,7 @@ def coordinator(log: MemoryLog) -> Coordinator:
 
 
 @given(st.lists(commits, max_size=20))
-def test_decisions_follow_from_the_log_and_nothing_else(history: list[Commit]) -> None:
+def test_decisions_follow_from_the_log_alone(history: list[Commit]) -> None:
     log = MemoryLog()
     one, verdicts, states = coordinator(log), [], [dict[bytes, tuple[int, bytes | None]]()]
     seen: set[tuple[int, int]] = set()
@@ -84,7 +84,7 @@ def test_the_same_id_twice_counts_once() -> None:
     assert list(machine.undeclared().aborted) == [2]
 
 
-def test_a_commit_that_refers_to_what_is_not_before_it_aborts() -> None:
+def test_a_commit_that_refers_to_a_later_record_aborts() -> None:
     machine = coordinator(MemoryLog())
     for gsn, place in ((1, 1), (2, 3), (3, 0)):
         commit = Commit(1, gsn, {b"k": Place(place, 0, 9, b"d" * 16)})
@@ -93,7 +93,7 @@ def test_a_commit_that_refers_to_what_is_not_before_it_aborts() -> None:
 
 
 @given(st.lists(ranges, max_size=6))
-def test_the_read_set_joins_what_touches_and_covers_the_same_keys(spans: list[tuple[bytes, bytes | None]]) -> None:
+def test_the_read_set_joins_adjacent_ranges_and_covers_the_same_keys(spans: list[tuple[bytes, bytes | None]]) -> None:
     read_set = ReadSet()
     for start, end in spans:
         if end is None or start < end:

@@ -97,7 +97,7 @@ written = st.dictionaries(small, st.one_of(st.none(), st.binary(max_size=2)), ma
     written,
     st.tuples(st.none() | small, st.none() | small, st.booleans(), st.none() | st.integers(1, 150)),
 )
-def test_own_writes_are_read_wherever_they_stand(
+def test_own_writes_are_read_in_every_position(
     before: Model,
     first: dict[bytes, bytes | None],
     more: dict[bytes, bytes | None],

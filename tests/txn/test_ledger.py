@@ -85,7 +85,7 @@ def test_ledger_agrees_with_a_dictionary(steps: list[tuple[str, int, int]]) -> N
         assert list(ledger.aborted_between(3, 9)) == sorted(at for at in aborted if 3 < at <= 9)
 
 
-def test_what_a_client_has_used_is_one_stretch_however_often_it_is_compacted() -> None:
+def test_used_numbers_stay_one_stretch_after_many_compactions() -> None:
     """Also of many clients at once, whose numbers come in any order a little apart, and with a gap that is filled."""
     ledger, gsn = Ledger(), 0
     for round_ in range(50):
@@ -128,7 +128,7 @@ def test_so_many_gaps_are_kept_and_the_lowest_are_closed() -> None:
     assert session.has_forgotten(3)
 
 
-def test_a_checkpoint_of_an_earlier_version_takes_all_up_to_the_last_for_used() -> None:
+def test_a_checkpoint_of_an_earlier_version_marks_all_numbers_as_used() -> None:
     ledger = Ledger()
     old = {FORGOTTEN_ROWS: [((7).to_bytes(8), (9).to_bytes(8, "little"))]}
     ledger.restore(lambda prefix: old.get(prefix, []))
