@@ -116,6 +116,25 @@ def test_an_honest_history_is_found_to_be_one(tmp_path: Path, seed: int) -> None
         assert {*Reason} - {Reason.DANGLING, Reason.TOO_OLD} <= {*decisions.values()}
 
 
+def test_a_range_that_a_single_put_has_changed(tmp_path: Path) -> None:
+    """Puts are decoded apart from other commits; the keys of recent ones are collected once a range has been read."""
+    host = EmbeddedBackend.open(tmp_path / "db", read_only=False, create=True)
+    db = logdb.Database(host)
+    reasons = []
+    for key in (b"a", b"b", b"c"):
+        before = db.put(key, b"1")
+        for snapshot in (before - 1, before):
+            gsn, verdict = host.commits.submit(
+                {b"d": b"2"}, snapshot=snapshot, reads=[], ranges=[(b"a", b"d")], txn_id=host.new_txn_id()
+            )
+            host.log.wait_durable(gsn)
+            reasons.append(verdict.reason)
+    db.close()
+    assert reasons == [Reason.CONFLICT, Reason.COMMITTED] * 3
+    assert audit(tmp_path / "db").difference is None
+    assert verify(tmp_path / "db").damage == []
+
+
 @pytest.mark.parametrize("seed", range(10, 13))
 def test_every_single_lie_about_a_decision_is_named(tmp_path: Path, seed: int) -> None:
     decisions = write_history(tmp_path / "db", seed, 60, compacts=bool(seed % 2))
