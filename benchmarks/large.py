@@ -145,12 +145,12 @@ class _Contestant:
         arguments = (self.server.name, self.server.address, self._scale.value_bytes, there)
         self._process = multiprocessing.get_context("spawn").Process(target=_serve_requests, args=arguments)
         self._process.start()
-        await self._told()
+        await self._next_message()
         await self._beside([], asyncio.sleep(self._scale.quiet_s))
         self.figures = self.figures._replace(anonymous_before=memory_of(self.server.pid).anonymous)
         forget_peak(self.server.pid)
 
-    async def _told(self) -> Any:
+    async def _next_message(self) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, self._pipe.recv)
 
     async def _beside(self, latencies: list[float], work: Any) -> Any:
@@ -170,7 +170,7 @@ class _Contestant:
             ("get", figures.gets, figures.beside_gets),
         ):
             self._pipe.send(verb)
-            seconds.append(await self._beside(small, self._told()))
+            seconds.append(await self._beside(small, self._next_message()))
 
     async def finish(self) -> Figures:
         await asyncio.sleep(REST_S)

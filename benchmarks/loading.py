@@ -48,7 +48,7 @@ class Phase:
         self._rounds = 0
         self.batches: list[tuple[float, float]] = []
         self._written, self._cpu, self._begun = written_bytes(path), time.process_time(), time.perf_counter()
-        self._told = self._begun
+        self._reported = self._begun
         report("progress", phase=name, done=0, of=rows)
 
     def wrote(self, begun: float) -> None:
@@ -58,8 +58,8 @@ class Phase:
         self.batches.append((round(at, 6), round(now - begun, 6)))
         if len(self.batches) % READ_EVERY == 0:
             self.read()
-        if now - self._told >= PROGRESS_S:
-            self._told = now
+        if now - self._reported >= PROGRESS_S:
+            self._reported = now
             report("progress", phase=self._name, done=len(self.batches) * BATCH_ROWS, of=self._rows)
 
     def read(self) -> None:

@@ -91,7 +91,7 @@ class Design(Protocol):
 
     def write(self, rows: list[Row]) -> None: ...
     def get(self, key: bytes) -> bytes | None: ...
-    def scan(self, start: bytes, most: int) -> list[tuple[bytes, bytes]]: ...
+    def scan(self, start: bytes, limit: int) -> list[tuple[bytes, bytes]]: ...
 
 
 class Values:
@@ -111,9 +111,9 @@ class Values:
             found: bytes | None = txn.get(key)
             return found
 
-    def scan(self, start: bytes, most: int) -> list[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         with self._env.begin() as txn, txn.cursor() as cursor:
-            return list(islice(cursor, most)) if cursor.set_range(start) else []
+            return list(islice(cursor, limit)) if cursor.set_range(start) else []
 
     def _stored(self, key: bytes, value: bytes, place: bytes) -> tuple[bytes, bytes]:
         return key, value
@@ -130,8 +130,8 @@ class Places(Values):
         place = super().get(key)
         return None if place is None else self._log.read(place)
 
-    def scan(self, start: bytes, most: int) -> list[tuple[bytes, bytes]]:
-        return [(key, self._log.read(place)) for key, place in super().scan(start, most)]
+    def scan(self, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        return [(key, self._log.read(place)) for key, place in super().scan(start, limit)]
 
     def _stored(self, key: bytes, value: bytes, place: bytes) -> tuple[bytes, bytes]:
         return key, place
@@ -185,11 +185,11 @@ class Runs:
                 return value
         return None
 
-    def scan(self, start: bytes, most: int) -> list[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         if len(self._runs) == 1:
-            return list(islice(self._runs[0].cursor(start), most))
-        rows = (row for chunk in merged([run.cursor(start) for run in self._runs], most) for row in chunk)
-        return list(islice(rows, most))
+            return list(islice(self._runs[0].cursor(start), limit))
+        rows = (row for chunk in merged([run.cursor(start) for run in self._runs], limit) for row in chunk)
+        return list(islice(rows, limit))
 
     def _due(self) -> list[Run]:
         """The newest runs, if `RATIO` of them are of similar size: none is larger than the newer ones together."""
@@ -208,13 +208,13 @@ class Runs:
             run.remove()
 
 
-def merged(cursors: list[Iterator[tuple[bytes, bytes]]], most: int) -> Iterator[list[tuple[bytes, bytes]]]:
+def merged(cursors: list[Iterator[tuple[bytes, bytes]]], limit: int) -> Iterator[list[tuple[bytes, bytes]]]:
     """The rows of all cursors in order, a key's from the last cursor that has it, in chunks."""
     heads: list[list[tuple[bytes, bytes]]] = [[] for _ in cursors]
     while True:
         for place, cursor in enumerate(cursors):
             if not heads[place]:
-                heads[place] = list(islice(cursor, most))
+                heads[place] = list(islice(cursor, limit))
         if not any(heads):
             return
         cut = min(head[-1][0] for head in heads if head)

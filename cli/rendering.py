@@ -100,7 +100,7 @@ def _json_cell(cell: Cell, notation: Notation) -> Any:
 
 
 Tick = Callable[[int, int | None], None]
-"""(done, of how many; None: nobody knows)"""
+"""(done, total; None: the total is unknown)"""
 
 
 @contextmanager

@@ -181,4 +181,4 @@ class Outbox:
             self._parted.remove(answer)
         self._share.remove(answer.left)
         answer.left = 0
-        self._part_sent.tell()
+        self._part_sent.notify()

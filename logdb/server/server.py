@@ -82,7 +82,7 @@ class Server:
         await self._listener.report_health(is_serving=False)
         for session in self._sessions:
             session.draining.set()
-        self._advanced.tell()
+        self._advanced.notify()
         await self._listener.stop(DRAIN_S)
 
     async def _calls(self, _: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:

@@ -50,7 +50,7 @@ class UploadRoom:
     def give_back(self, upload: Upload) -> None:
         """Return all that the upload has taken. A second call has no effect."""
         self.taken -= self._holders.pop(upload, 0)
-        self._freed.tell()
+        self._freed.notify()
 
 
 class Uploads:

@@ -192,7 +192,7 @@ class WriteRequests:
                 self._outbox.answer(response, reads=response.HasField("undone"))
             except Exception as error:
                 self._outbox.fail(written.id, error)
-        self._advanced.tell()
+        self._advanced.notify()
 
     def _outcome_of(self, written: PendingWrite) -> pb.Response:
         gsn, verdict = written.gsn, written.verdict

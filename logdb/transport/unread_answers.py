@@ -25,12 +25,12 @@ class DurabilityNotifier:
         self._future: asyncio.Future[None] | None = None
 
     def future(self) -> asyncio.Future[None]:
-        """Done at the next `tell`."""
+        """Done at the next `notify`."""
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()
         return self._future
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake the tasks that wait."""
         if self._future is not None:
             self._future.set_result(None)
@@ -104,7 +104,7 @@ class UnreadAnswers:
         """Add to the total, or subtract from it."""
         self.bytes += size
         if size < 0:
-            self._freed.tell()
+            self._freed.notify()
 
     def end(self, share: StreamAnswers) -> None:
         """A stream has ended."""

@@ -249,8 +249,8 @@ def _packing(batch: Batch, header_bytes: int) -> tuple[Convert, Convert]:
     if batch is Batch.RECORDS:
         return pack_records, unpack_records
     if batch is Batch.STORED:
-        return pack_records, partial(unpack_records, least=header_bytes)
-    return pack_numbered, partial(unpack_numbered, least=header_bytes)
+        return pack_records, partial(unpack_records, min_bytes=header_bytes)
+    return pack_numbered, partial(unpack_numbered, min_bytes=header_bytes)
 
 
 WITH_RECORDS: Final[dict[type, tuple[Convert, Convert]]] = {

@@ -32,11 +32,11 @@ def pack_records(records: Sequence[Record]) -> bytes:
     return b"".join((head, *payloads))
 
 
-def unpack_records(batch: bytes, least: int = 0) -> tuple[Record, ...]:
-    """The reverse; no payload may be shorter than `least`. Raises WireError."""
+def unpack_records(batch: bytes, min_bytes: int = 0) -> tuple[Record, ...]:
+    """The reverse; no payload may be shorter than `min_bytes`. Raises WireError."""
     if not batch:
         return ()
-    _, tags, payloads = _unpack(batch, 0, least)
+    _, tags, payloads = _unpack(batch, 0, min_bytes)
     return tuple(zip(tags, payloads, strict=True))
 
 
@@ -51,11 +51,11 @@ def pack_numbered(records: Sequence[LogRecord]) -> bytes:
     return b"".join((head, *payloads))
 
 
-def unpack_numbered(batch: bytes, least: int = 0) -> tuple[LogRecord, ...]:
-    """The reverse; no payload may be shorter than `least`. Raises WireError."""
+def unpack_numbered(batch: bytes, min_bytes: int = 0) -> tuple[LogRecord, ...]:
+    """The reverse; no payload may be shorter than `min_bytes`. Raises WireError."""
     if not batch:
         return ()
-    count, tags, payloads = _unpack(batch, 16, least)
+    count, tags, payloads = _unpack(batch, 16, min_bytes)
     numbers = unpack_from(f"<{2 * count}q", batch, _COUNT.size)
     if min(numbers) < 0:
         raise WireError("a record with a negative GSN or time")
@@ -72,7 +72,7 @@ def _lengths(payloads: Sequence[bytes]) -> list[int]:
     return lengths
 
 
-def _unpack(batch: bytes, extra: int, least: int) -> tuple[int, bytes, list[bytes]]:
+def _unpack(batch: bytes, extra: int, min_bytes: int) -> tuple[int, bytes, list[bytes]]:
     """(count, tags, payloads); `extra` bytes of each record stand before the tags."""
     size = len(batch)
     if not _COUNT.size <= size <= MAX_BATCH_BYTES:
@@ -86,8 +86,9 @@ def _unpack(batch: bytes, extra: int, least: int) -> tuple[int, bytes, list[byte
     lengths = unpack_from(f"<{count}I", batch, at + count)
     if head + sum(lengths) != size:
         raise WireError(f"a batch of {size:,} bytes whose {count:,} records have {head + sum(lengths):,}")
-    if min(lengths) < least or max(lengths) > MAX_RECORD_BYTES:
-        raise WireError(f"records of {min(lengths):,} to {max(lengths):,} bytes, not {least} to {MAX_RECORD_BYTES:,}")
+    if min(lengths) < min_bytes or max(lengths) > MAX_RECORD_BYTES:
+        found = f"records of {min(lengths):,} to {max(lengths):,} bytes"
+        raise WireError(f"{found}, not {min_bytes} to {MAX_RECORD_BYTES:,}")
     if 0 in tags:
         raise WireError("a record with the tag 0")
     ends = accumulate(lengths, initial=head)

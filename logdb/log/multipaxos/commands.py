@@ -51,7 +51,7 @@ class Fragment(NamedTuple):
     """Part `position` (from 0) of the `count` parts of a command."""
 
     position: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls
+    count: int  # type: ignore[assignment]  # tuple.count is not used
     data: bytes
 
 

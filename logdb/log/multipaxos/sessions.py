@@ -19,7 +19,7 @@ class Run(NamedTuple):
     not in the log."""
 
     sequence: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls
+    count: int  # type: ignore[assignment]  # tuple.count is not used
     gsn: int
 
     @property

@@ -1,7 +1,7 @@
-"""Makes the Python code of the .proto files again, those of engines too: `python -m logdb.wire.proto`, after every
-change of one of them.
+"""Generates the Python code of all .proto files, those of the engines included: `python -m logdb.wire.proto`.
 
-The code is committed, so that nobody but who changes the schema needs protoc (`grpcio-tools`, in the extra `dev`).
+Run it after each change of a schema. The code is committed, so only a change of the schema needs protoc
+(`grpcio-tools`, in the extra `dev`).
 """
 
 from __future__ import annotations
