@@ -170,8 +170,7 @@ class ReadRequest(NamedTuple):
 
 
 class ReadResponse(NamedTuple):
-    """Server to client: the requested record, one (tag, payload), in its stored form (`unwrap`). `time`: of its cut
-    (ns)."""
+    """Server to client: the record, one (tag, payload), in its stored form (`unwrap`). `time`: of its cut (ns)."""
 
     request: int
     gsn: int
@@ -227,8 +226,7 @@ class Pulled(NamedTuple):
 
 
 class TimeRequest(NamedTuple):
-    """Client to any server of the shard: request the newest GSN of the shard that was ordered at `time` (ns) or
-    before."""
+    """Client to any server of the shard: request its newest GSN that was ordered at `time` (ns) or before."""
 
     request: int
     shard: int
@@ -453,8 +451,7 @@ class Unreachable(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """Aggregator to the ordering layer: `server` of a live `shard`, whose segment is sealed, reports again and does not
-    lag."""
+    """Aggregator to the ordering layer: `server` of a live `shard`, whose segment is sealed, reports again."""
 
     shard: int
     epoch: int
@@ -548,8 +545,7 @@ class TrimLog(NamedTuple):
 
 
 class SealSegment(NamedTuple):
-    """Seal a segment at its ordered end, because its primary has failed in a shard that masks failures. Result: the
-    segment."""
+    """Seal a segment at its ordered end: its primary has failed, and the shard masks that. Result: the segment."""
 
     segment: int
 

@@ -104,8 +104,7 @@ class ReadClient:
         self._requests.send(number, message, choose_server, on_reply, transfer_ns(request.size))
 
     def _retry(self, call: int, request: calls.Read, damaged: dict[Address, str]) -> int | None:
-        """Retry at another server, unless all have reported that the record is damaged. Returns the time to wait
-        (ns)."""
+        """Retry at another server, unless all report the record as damaged. Returns the time to wait (ns)."""
         config = self._directory.shards.get(request.shard)
         members = {member.address for member in config.holders} if config is not None else set()
         if members and members <= damaged.keys():

@@ -219,8 +219,7 @@ class SegmentAppender:
         return self._turn - self._forgotten_since > 2 * self._directory.rotation(config)
 
     def _decide(self, start: int, end: int, gsn: int) -> None:
-        """Apply a result: the numbers `start` to `end` - 1 have GSNs from `gsn` on, or `gsn` is EXCLUDED or
-        FORGOTTEN."""
+        """The numbers `start` to `end` - 1 have GSNs from `gsn` on, or `gsn` is EXCLUDED or FORGOTTEN."""
         whole = self.flight.get(start)
         moved: list[Chunk] = []
         for batch in [whole] if whole is not None and whole.count == end - start else list(self.flight.values()):

@@ -188,14 +188,12 @@ class Leader:
                 self.drop_aggregator(shard.reports_to)
 
     def drop_aggregator(self, address: Address) -> None:
-        """Remove an aggregator from the tree, if it is in it; its children report to its parent. It may register
-        again."""
+        """Remove an aggregator, if it is in the tree; its children report to its parent. It may register again."""
         if address in self.state.tree.parents:
             self.submit(("aggregator", address), AggregatorFailed(address, self.state.version))
 
     def _request_report(self, shard: int, server: int) -> None:
-        """Request a report directly, and through the other replicas, which may reach a member that this one does
-        not."""
+        """Request a report directly and through the other replicas, which may reach a member that this one cannot."""
         request = ReportRequest(shard, server)
         self.out += [Send(replica, request) for replica in self.config.replicas if replica != self.config.address]
         forward_to_member(request, self.state, self.out)

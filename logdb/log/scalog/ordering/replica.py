@@ -242,8 +242,7 @@ class OrderingReplica:
             self.leader.drop_aggregator(suspicion.address)
 
     def _is_below(self, child: Address, aggregator: Address) -> bool:
-        """Whether `child` reports to the aggregator. Only children may suspect it, so a late suspicion has no
-        effect."""
+        """Whether `child` reports to the aggregator. Only children may suspect it; a late suspicion has no effect."""
         if self.state.tree.parents.get(child) == aggregator:
             return True
         shards = (shard for shard in self.state.shards.values() if shard.reports_to == aggregator)

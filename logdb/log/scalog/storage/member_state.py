@@ -78,8 +78,7 @@ class MemberState:
         return found + self.chain.gsns_of(segment, placed, end) if placed < end else found
 
     def trim(self, oldest: int) -> None:
-        """Trim records before GSN `oldest` from the chain. The sessions keep their GSNs for late requests of
-        clients."""
+        """Trim records before GSN `oldest` from the chain. The sessions keep their GSNs for late requests."""
         if oldest <= self.oldest:
             return
         self.oldest = oldest

@@ -310,8 +310,8 @@ class Membership:
                     shard.out.append(Send(address, self._reported))
 
     def _report(self) -> None:
-        """Send the durable positions (SCA-1) to the aggregator or the ordering layer; to both if the aggregator is
-        silent."""
+        """Report the durable positions (SCA-1) to the aggregator, if there is one, and to the ordering layer if there
+        is none or if it is silent."""
         shard, config = self._shard, self._shard.config
         assert config is not None
         if shard.is_replaced:

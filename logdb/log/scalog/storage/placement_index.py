@@ -85,8 +85,7 @@ class PlacementIndex:
     # ---- from GSN to segment and LSN
 
     def find(self, gsn: int) -> RecordLocation | None:
-        """The location of record `gsn` and of those that follow it in its range; None: not of this shard, or
-        trimmed."""
+        """The location of record `gsn` and of the rest of its range; None: not of this shard, or trimmed."""
         at = bisect_right(self._gsns, gsn) - 1
         if at < 0 or gsn >= self._gsns[at] + self._counts[at]:
             return None

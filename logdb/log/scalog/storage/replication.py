@@ -256,8 +256,7 @@ class Replication:
     # ---- the clients of records before a copy
 
     def on_sessions_request(self, message: SessionsRequest, sender: Address) -> None:
-        """Send the clients of the records before another member's copy, if this copy's sessions and chain are
-        complete."""
+        """Send the clients of the records before another member's copy, if they are complete here."""
         shard = self._shard
         copy = shard.copies.get(message.segment)
         if copy is None or message.shard != shard.number or not copy.whole:
