@@ -17,8 +17,7 @@ from logdb.log.multipaxos.wire import WIRE
 
 def _metrics(core: MultiPaxosReplica) -> Iterable[Metric]:
     state = core.state
-    yield Metric("logdb_joining", "1 while this replica is no member of the group.", not core.paxos.has_joined)
-    yield Metric("logdb_copying", "1 while this replica copies records from others.", not core.is_complete)
+    yield Metric("logdb_joining", "1 while this replica is no member, or copies records.", not core.is_complete)
     yield Metric("logdb_leader", "1 if this replica leads.", core.leader is not None)
     yield Metric("logdb_cuts", "Batches of records that were ordered.", state.batches, is_counter=True)
     yield Metric("logdb_ordered_records", "Records of the log.", state.next_gsn - 1, is_counter=True)

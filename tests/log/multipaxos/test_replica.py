@@ -1,0 +1,108 @@
+"""One replica by itself: acknowledgements, retries, reads, and what a restart finds."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from logdb.cores.effects import Create, Journal, Persist, Persisted, Received, Send, SetTimer, TimerFired
+from logdb.log.contract import LogRecord
+from logdb.log.multipaxos.config import ReplicaConfig
+from logdb.log.multipaxos.engine import REPLICA
+from logdb.log.multipaxos.messages import (
+    AppendRequest,
+    AppendResponse,
+    Pull,
+    Pulled,
+    ReadError,
+    ReadFailed,
+    ReadRequest,
+    TrimRequest,
+    TrimResponse,
+)
+from logdb.log.multipaxos.replica import MultiPaxosReplica
+
+CLIENT = "client-1"
+
+
+class Stage:
+    """A replica alone, on a disk that is as fast as its host asks it to be."""
+
+    def __init__(self, **config: Any) -> None:
+        self.config = ReplicaConfig("r:1", ("r:1",), **config)
+        self.journals: dict[str, Journal] = {}
+        self.now = 1
+        self.sent: list[Any] = []
+        self.begin()
+
+    def begin(self) -> None:
+        self.core = MultiPaxosReplica(self.config, self.journals, random.Random(1))
+        self.perform(self.core.start(self.now))
+
+    def perform(self, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.sent.append(effect.message)
+            elif isinstance(effect, Create):
+                self.journals[effect.journal] = Journal(effect.first, effect.first, [])
+            elif isinstance(effect, Persist):
+                found = self.journals.setdefault(effect.journal, Journal(1, 1, []))
+                records = [LogRecord(n, 0, tag, payload) for n, (tag, payload) in enumerate(effect.records, found.end)]
+                end = found.end + len(records)
+                self.journals[effect.journal] = Journal(found.first, end, [*found.records, *records])
+                self.handle(Persisted(effect.journal, end))
+            elif isinstance(effect, SetTimer) and effect.name == "multipaxos.flush":
+                self.handle(TimerFired(effect.name))
+
+    def handle(self, event: Any) -> None:
+        self.now += 1
+        self.perform(self.core.handle(event, self.now))
+        self.core.check_invariants()
+
+    def ask(self, message: Any) -> list[Any]:
+        """The answers to a message of a client."""
+        self.sent.clear()
+        self.handle(Received(CLIENT, message))
+        return self.sent.copy()
+
+
+def test_an_append_is_acknowledged_once_it_is_durable_and_a_retry_with_the_same_gsns() -> None:
+    stage = Stage()
+    request = AppendRequest(7, 1, 1, [(1, b"a"), (2, b"b")])
+    assert stage.ask(request) == [AppendResponse(7, ((1, 2, 1),))]
+    assert stage.ask(request) == [AppendResponse(7, ((1, 2, 1),))]
+    stage.begin()
+    assert stage.ask(request) == [AppendResponse(7, ((1, 2, 1),))]
+    (pulled,) = stage.ask(Pull(9, 1, frozenset({2}), 1000))
+    assert isinstance(pulled, Pulled)
+    assert [(record.gsn, record.payload[8:]) for record in pulled.records] == [(2, b"b")]
+    assert pulled.end == 3
+
+
+def test_a_large_append_takes_consecutive_gsns() -> None:
+    stage = Stage(fragment_bytes=10)
+    assert stage.ask(AppendRequest(7, 1, 1, [(1, b"x" * 50)] * 3)) == [AppendResponse(7, ((1, 3, 1),))]
+
+
+def test_a_read_waits_for_its_record() -> None:
+    stage = Stage()
+    assert stage.ask(ReadRequest(5, 2)) == []
+    assert stage.ask(AppendRequest(7, 1, 1, [(1, b"a")])) == [AppendResponse(7, ((1, 1, 1),))]
+    _, read = stage.ask(AppendRequest(7, 2, 2, [(1, b"b")]))
+    assert (read.request, read.gsn) == (5, 2)
+
+
+def test_what_was_trimmed_stays_trimmed() -> None:
+    stage = Stage()
+    stage.ask(AppendRequest(7, 1, 1, [(1, b"a"), (1, b"b")]))
+    assert stage.ask(TrimRequest(3, 4)) == [TrimResponse(3, 1, "cannot trim to 4: the newest record is 2")]
+    assert stage.ask(TrimRequest(4, 2)) == [TrimResponse(4, 2, "")]
+    stage.begin()
+    assert stage.ask(ReadRequest(5, 1)) == [ReadFailed(5, ReadError.TRIMMED, 2, "r:1")]
+
+
+def test_metrics_say_whether_a_replica_is_complete() -> None:
+    stage = Stage()
+    assert {metric.name: metric.value for metric in REPLICA.metrics(stage.core)}["logdb_joining"] == 0
+    stage.core.copier.is_complete = False
+    assert {metric.name: metric.value for metric in REPLICA.metrics(stage.core)}["logdb_joining"] == 1
