@@ -110,7 +110,7 @@ class AppendId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AppendId:
-        """Parse the result of `str`. Raises ValueError."""
+        """Parse `text`, the result of `str`. Raises ValueError."""
         client, dash, runs = text.partition("-")
         try:
             numbers = [run.partition("+") for run in runs.split(",")]
@@ -229,7 +229,7 @@ class Log(Protocol):
         """The oldest GSN that is not trimmed, whether or not a record has it yet."""
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """Set the function that chooses the shard of each record of `append`. If that shard accepts no appends, the
+        """Let `policy` choose the shard of each record of `append`. If that shard accepts no appends, the
         engine uses another one."""
 
     def view(self) -> View:
@@ -308,7 +308,10 @@ class OrderedLog(Log, Protocol):
         """Begin to receive a payload of `length` bytes in parts. Raises Unavailable, LogFailed, OSError."""
 
     def order_incoming(self, tag: int, incoming: IncomingPayload) -> int:
-        """Like `order`, for one record with `tag` and the complete payload `incoming`, which `receive` returned."""
+        """Like `order`, for one record with `tag` and the complete payload `incoming`, which `receive` returned.
+
+        Raises LogFailed.
+        """
 
     def payload(self, gsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
         """(tag, length, the payload in parts of `part_bytes`) of the durable record `gsn`.

@@ -152,8 +152,8 @@ class Workspace:
     # ---- reading
 
     def unread(self, keys: Iterable[bytes], found: dict[bytes, bytes]) -> list[bytes]:
-        """Add the values of own writes to `found`. Returns the other keys, now in the read set, which the caller reads
-        from the snapshot.
+        """Add the values of own writes of `keys` to `found`. Returns the other keys, now in the read set, which the
+        caller reads from the snapshot.
 
         Raises TypeError, ValueError, KeyTooLarge.
         """

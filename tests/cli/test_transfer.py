@@ -177,7 +177,7 @@ def test_parquet_rows(run: Run, db: Path, tmp_path: Path) -> None:
             "a.jsonl, line 1, column 'value': it is neither a string",
         ),
         ("a.parquet", "no parquet", ("--key", "k"), "a.parquet"),
-        ("a.txt", "", (), "what is in"),
+        ("a.txt", "", (), "names no format: use --format"),
     ],
 )
 def test_bad_input_is_named(
@@ -364,7 +364,7 @@ def test_an_export_of_a_history_comes_back(run: Run, db: Path, tmp_path: Path, m
     run("put", "k", "2")
     result = run("export", "--to", tmp_path / "out", "--format", "parquet", "--history")
     assert result.stdout == f"2 keys of version 2 exported to {tmp_path / 'out'}\n"
-    assert "without --prefix" in run("import", tmp_path / "out", "--prefix", "p", code=2).stderr
+    assert "--prefix and --skip do not apply" in run("import", tmp_path / "out", "--prefix", "p", code=2).stderr
     assert "is not empty" in run("import", tmp_path / "out", code=3).stderr
     run("import", "--db", tmp_path / "back", tmp_path / "out")
     with logdb.open(tmp_path / "back", read_only=True) as back:

@@ -59,7 +59,7 @@ class ClusterMachine(DatabaseMachine):
 
         async def checked() -> None:
             self.cluster.check()
-            host = self.cluster.servers["m1"].host
+            host = self.cluster.servers["m1"].servers[0].host
             assert host is not None
             host.core.replica.coordinator.check_invariants()  # type: ignore[union-attr]
 

@@ -16,8 +16,9 @@ from logdb.security.access import NAME
 from logdb.security.credentials import Credentials
 from logdb.wire.envelopes import CLIENT
 from tests.harness.coroutines import run, until
+from tests.harness.examples import REPORT
 from tests.harness.secured import Tokens
-from tests.security.test_peers import OF_SERVERS, READING, Node, Nodes, listening
+from tests.security.test_peers import READING, Node, Nodes, listening
 
 KEY = load_pem_private_key(anonymous_certificate.key(), None)
 assert isinstance(KEY, ec.EllipticCurvePrivateKey)
@@ -66,7 +67,7 @@ def test_what_is_signed_with_its_key_is_not_believed(nodes: Nodes, tokens: Token
         )
         for role, name, message in (
             (CLIENT, "client-1", READING),
-            ("storage", nodes.addresses["s2"], OF_SERVERS),
+            ("storage", nodes.addresses["s2"], REPORT),
         ):
             bad = Node(name, role, shown)
             bad.port.send(s1.address, message)

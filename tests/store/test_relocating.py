@@ -92,7 +92,7 @@ class CompactingMachine(Machine):
         while reach > model.oldest and {model.log[gsn].tag for gsn in (reach - 1, reach)} == {VALUE}:
             reach -= 1  # as the backend does: the commit record may come after the floor
         copied = model.copied()
-        self.give_up_merging()
+        self.cancel_merging()
         relocator = Relocator(floor, reach, model.compacted_at, iter(copied), self.map.values)
         steps = self.checkpoint.relocate(relocator)
         self.merging = iter(())  # there is a file of one
@@ -101,7 +101,7 @@ class CompactingMachine(Machine):
         while records is not None:
             if draw.random() >= endurance:
                 steps.close()
-                self.give_up_merging()
+                self.cancel_merging()
                 return
             records = steps.send(self.append(records))
             if draw.random() < 0.3:
@@ -117,11 +117,11 @@ class CompactingMachine(Machine):
         model.floor, model.compacted_at, model.relocated_from = floor, raised_at, 0
         if draw.random() < 0.1:
             steps.close()  # fails just before the run is committed: the log is not trimmed
-            self.give_up_merging()
+            self.cancel_merging()
             return
         with pytest.raises(StopIteration):
             steps.send(raised_at)
-        self.give_up_merging()
+        self.cancel_merging()
         oldest = draw.randrange(model.oldest, max(reach, model.oldest) + 1)  # files are removed one by one
         model.oldest = oldest
         self.check_rebuilt()
@@ -155,7 +155,7 @@ def apply(key_map: KeyMap, record: LogRecord) -> None:
 
 STEPS = (
     ["commit"] * 8
-    + ["write", "write_on", "write_in_order", "merge", "merge_on", "give_up_merging", "reopen", "kill"]
+    + ["write", "write_on", "write_in_order", "merge", "merge_on", "cancel_merging", "reopen", "kill"]
     + ["compact"] * 4
 )
 

@@ -305,7 +305,7 @@ class LocalLog:
                 raise
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """Ignored: there is only one shard."""
+        """Ignore `policy`: there is only one shard."""
 
     def view(self) -> View:
         return View(frozenset({0}), frozenset())

@@ -157,7 +157,7 @@ class MemoryLog:
             self._oldest = max(self._oldest, gsn)
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """Ignored: there is only one shard."""
+        """Ignore `policy`: there is only one shard."""
 
     def view(self) -> View:
         return View(frozenset({0}), frozenset())

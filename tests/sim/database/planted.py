@@ -157,7 +157,7 @@ async def read_on_without_verifying_a_belief(
     right: Any, reader: LazySnapshotReader, speculated: SpeculatedWrites
 ) -> None:
     """A snapshot is taken, and what was believed need not be in it."""
-    await reader._host.begin(reader._work, None)
+    await reader._backend.begin(reader._work, None)
     reader._work.speculated = None
 
 
@@ -398,7 +398,7 @@ def merged_wrongly(kept: Callable[[list[Row]], list[Row]]) -> Any:
     def wrong(rows: Any, floor: int, is_oldest: bool) -> Any:
         return iter(kept(list(right(rows, floor, is_oldest))))
 
-    return mock.patch.multiple(merging, put_again=lambda *_: False, COPIED=frozenset(), _kept=wrong)
+    return mock.patch.multiple(merging, put_again=lambda *_, **__: False, COPIED=frozenset(), _kept=wrong)
 
 
 @planted(merging, "_merge_part", seed=6)
