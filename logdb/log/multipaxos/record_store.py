@@ -121,11 +121,14 @@ class RecordStore:
         self._shrink()
 
     def _shrink(self) -> None:
-        """Keep no more in memory than there should be, and all that cannot be read elsewhere (MPX-8)."""
+        """Remove the oldest records from memory until `cache_bytes` are left, but only flushed, durable ones (MPX-8).
+
+        After a restart, a journal may have records that were applied again and are not flushed yet.
+        """
         if self._cached_bytes <= self._cache_bytes:
             return
-        durable = self._durable_from(self._cached_from)
-        while self._cached_from < durable and self._cached_bytes > self._cache_bytes:
+        end = min(self.flushed, self._durable_from(self._cached_from))
+        while self._cached_from < end and self._cached_bytes > self._cache_bytes:
             self._cached_bytes -= len(self._cache.popleft()[1]) + RECORD_OVERHEAD_BYTES
             self._cached_from += 1
 

@@ -54,6 +54,22 @@ def test_what_a_journal_has_is_not_written_again() -> None:
     assert payloads(out) == {"records-1": [8, 9]}
 
 
+def test_records_that_are_not_flushed_stay_in_memory_though_a_journal_has_them() -> None:
+    """After a restart, while older records are copied (seed 390362718954 of the simulator)."""
+    out: list[Effect] = []
+    store = RecordStore({"records-1": journal(1, 8), "records-20": journal(20, 25)}, out, cache_bytes=0)
+    store.reset(20)
+    store.append(20, records(20, 27))
+    store.store(8, records(8, 10))
+    store.persisted("records-1", 10)
+    store.check()
+    store.flush()
+    assert payloads(out) == {"records-1": [8, 9], "records-20": [25, 26]}
+    store.persisted("records-20", 27)
+    store.check()
+    assert store.cached(26, 27) is None
+
+
 def test_a_gap_is_passed_over_and_closed_later() -> None:
     """MPX-5."""
     out: list[Effect] = []
