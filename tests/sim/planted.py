@@ -6,25 +6,14 @@ that caught it.
 
 from __future__ import annotations
 
+from functools import partial
+
+from tests.harness import planting
 from tests.sim.engines import simulation_of
 from tests.sim.run import Outcome, simulate
 
-TRIES = 200
-"""A planted bug must be caught within so many seeds."""
-
-FIRST_SEED = 1
-
 
 def catch(name: str, engine: str) -> tuple[str, Outcome | None, int]:
-    """Run seeds with the bug planted until one fails: (name, what failed or None, seeds run).
-
-    The remembered one comes first.
-    """
+    """As `planting.catch`, for a bug of this engine."""
     own = simulation_of(engine)
-    remembered = own.CAUGHT_BY.get(name, FIRST_SEED)
-    with own.PLANTED[name]():
-        for tries, seed in enumerate([remembered, *range(FIRST_SEED, FIRST_SEED + TRIES - 1)], 1):
-            outcome = simulate(seed, engine)
-            if outcome.failure:
-                return name, outcome, tries
-    return name, None, TRIES
+    return planting.catch(name, own.PLANTED, own.CAUGHT_BY.get(name, 1), partial(simulate, engine=engine))

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.planting import TRIES
 from tests.sim.command import fresh_base
 from tests.sim.engines import ENGINES, simulation_of
-from tests.sim.planted import TRIES, catch
+from tests.sim.planted import catch
 from tests.sim.run import simulate
 from tests.sim.workload import WEIGHTS
 

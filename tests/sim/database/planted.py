@@ -6,6 +6,7 @@ Each is a mistake that somebody could make, a patch of one method; its name is i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -53,9 +54,6 @@ from tests.sim.database.run import simulate
 from tests.sim.engines import ENGINES
 from tests.sim.run import Outcome
 
-TRIES = 200
-"""A planted bug must be caught within so many seeds."""
-
 PLANTED: planting.Plants = {}
 CAUGHT_BY: dict[str, int] = {}
 
@@ -71,13 +69,8 @@ def planted(owner: Any, method: str, seed: int = 1) -> Callable[[planting.Wrong]
 
 
 def catch(name: str, engine: str = ENGINES[0]) -> tuple[str, Outcome | None, int]:
-    """Run seeds with the bug planted until one fails: (name, what failed or None, seeds run). The remembered first."""
-    with PLANTED[name]():
-        for tries, seed in enumerate([CAUGHT_BY[name], *range(1, TRIES)], 1):
-            outcome = simulate(seed, engine)
-            if outcome.failure:
-                return name, outcome, tries
-    return name, None, TRIES
+    """As `planting.catch`, for a bug of the database on this engine."""
+    return planting.catch(name, PLANTED, CAUGHT_BY[name], partial(simulate, engine=engine))
 
 
 # ---- deciding
