@@ -79,7 +79,7 @@ def _checks(entries: Sequence[Entry], end: End, settled: Mapping[TxnId, Outcome]
         yield nowhere
         return
     model = end.model(history)
-    yield lambda: checks.check_known(history, model, settled)
+    yield lambda: checks.check_outcomes_of_writes(history, model, settled)
     yield lambda: checks.check_reads(history, model)
     yield lambda: checks.check_serial(history, model)
     yield lambda: checks.check_real_time(history, model)
@@ -144,7 +144,7 @@ def check_conflicts(entries: Sequence[Entry], end: End) -> None:
                 continue
             label, changes = by_version.get(version, ("", {}))
             if key not in changes or version <= entry.why["snapshot"] or entry.why["winner"] not in ("", label):
-                raise Failure("a conflict is one", f"{entry}: {version} is {label!r}: {changes}")
+                raise Failure("a reported conflict exists", f"{entry}: {version} is {label!r}: {changes}")
 
 
 def check_forgotten(entries: Sequence[Entry], end: End) -> None:
@@ -171,7 +171,7 @@ def as_simulated(entries: Sequence[Entry], end: End) -> History:
     def versioned(key: str, value: str, entry: Entry) -> Versioned:
         found = places.get((key.encode(), value.encode()))
         if found is None:
-            raise Failure("nothing from nowhere", f"{key}: {value} in {entry}")
+            raise Failure("every write has an author", f"{key}: {value} in {entry}")
         return found, value.encode()
 
     history = History()

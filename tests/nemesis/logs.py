@@ -62,10 +62,10 @@ def check_log(entries: Sequence[Entry], found: Mapping[int, str]) -> None:
     places: dict[str, int] = {}
     for gsn, text in found.items():
         if places.setdefault(text, gsn) != gsn:
-            raise Failure("nothing twice", f"{text} is at {places[text]} and {gsn}")
+            raise Failure("a transaction is applied once", f"{text} is at {places[text]} and {gsn}")
     nobodys = set(places) - {text for entry in entries for text in entry.ops[0][1:]}
     if nobodys:
-        raise Failure("nothing from nowhere", f"{sorted(nobodys)[:3]}")
+        raise Failure("every write has an author", f"{sorted(nobodys)[:3]}")
     moments: list[tuple[int, bool, Entry]] = []
     for entry in entries:
         _check_entry(entry, places)
@@ -85,6 +85,6 @@ def _check_entry(entry: Entry, places: Mapping[str, int]) -> None:
     texts = entry.ops[0][1:]
     there = [places[text] for text in texts if text in places]
     if entry.status == "ok" and there != entry.result:
-        raise Failure("nothing lost", f"{entry} is at {there}")
+        raise Failure("no acknowledged write is lost", f"{entry} is at {there}")
     if entry.status == "fail" and there:
         raise Failure("what failed was never appended", f"{entry} is at {there}")

@@ -71,19 +71,19 @@ def test_a_good_run_passes(lines: Lines, end: End) -> None:
 def test_an_acknowledged_commit_that_is_gone(lines: Lines, end: End) -> None:
     end.commits.pop(0)
     end.state.pop(b"list 0.0")
-    assert {"lost append", "nothing lost"} <= checks_of(lines, end)
+    assert {"lost append", "no acknowledged write is lost"} <= checks_of(lines, end)
 
 
 def test_a_commit_that_was_applied_twice(lines: Lines, end: End) -> None:
     end.commits.append((6, "8", {b"cell 0": b"w"}))
-    assert "nothing twice" in checks_of(lines, end)
+    assert "a transaction is applied once" in checks_of(lines, end)
 
 
 def test_a_failed_commit_that_was_applied(lines: Lines, end: End) -> None:
     lines.did("put", [["w", "cell 1", "no"]], status="fail", why={"error": "Unavailable"})
     end.commits.append((6, "14", {b"cell 1": b"no"}))
     end.state[b"cell 1"] = b"no"
-    assert checks_of(lines, end) == {"what failed was never applied"}
+    assert checks_of(lines, end) == {"a failed transaction is not applied"}
 
 
 def test_money_from_nowhere(lines: Lines, end: End) -> None:
@@ -95,7 +95,7 @@ def test_money_from_nowhere(lines: Lines, end: End) -> None:
 
 def test_a_read_of_two_snapshots(lines: Lines, end: End) -> None:
     lines.did("read", [["r", f"account {n}", {1: "110 t"}.get(n)] for n in range(5)], version=2)
-    assert {"a read is of one snapshot", "the bank's total"} <= checks_of(lines, end)
+    assert {"a read returns one snapshot", "the bank's total"} <= checks_of(lines, end)
 
 
 def test_a_stale_read_is_seen_by_its_version(lines: Lines, end: End) -> None:
@@ -110,21 +110,21 @@ def test_a_stale_read_is_seen_without_a_version(lines: Lines, end: End) -> None:
 
 def test_a_value_that_nobody_wrote(lines: Lines, end: End) -> None:
     lines.did("read", [["r", "account 0", "90 nobody"]], version=4)
-    assert checks_of(lines, end) == {"nothing from nowhere"}
+    assert checks_of(lines, end) == {"every write has an author"}
 
 
 def test_an_outcome_that_is_not_so(lines: Lines, end: End) -> None:
     lines.did("put", [["w", "cell 1", "y"]], status="info", txn=TXN[2])
     assert checks_of(lines, end) == set()
     end.settled[TXN[2]] = Outcome(Status.COMMITTED, 6)
-    assert checks_of(lines, end) == {"an outcome is what the log says"}
+    assert checks_of(lines, end) == {"an outcome matches the log"}
 
 
 def test_an_outcome_that_contradicts_what_was_told(lines: Lines, end: End) -> None:
     lines.did("outcome", [], result=[TXN[0], "COMMITTED", 1])
     assert checks_of(lines, end) == set()
     lines.did("outcome", [], result=[TXN[0], "ABORTED", 1])
-    assert checks_of(lines, end) == {"an outcome is as of now"}
+    assert checks_of(lines, end) == {"an outcome includes commits that have returned"}
 
 
 def test_an_outcome_is_forgotten_when_it_was_compacted_away(lines: Lines, end: End) -> None:
@@ -139,18 +139,18 @@ def test_a_conflict_that_was_none(lines: Lines, end: End) -> None:
     lines.did("transfer", [], status="fail", why=why)
     assert checks_of(lines, end) == set()
     lines.did("transfer", [], status="fail", why=why | {"version": 3})
-    assert checks_of(lines, end) == {"a conflict is one"}
+    assert checks_of(lines, end) == {"a reported conflict exists"}
 
 
 def test_a_conflict_with_a_server_that_was_killed(lines: Lines, end: End) -> None:
     """What such a transaction has read may have been lost; elsewhere there are neither."""
     why = {"error": "ConflictError", "key": "", "version": 0, "snapshot": 9, "winner": ""}
     lines.did("transfer", [["r", "account 0", "90 lost"]], status="fail", why=why, snapshot=9)
-    assert checks_of(lines, end) == {"a conflict is one", "nothing from nowhere"}
+    assert checks_of(lines, end) == {"a reported conflict exists", "every write has an author"}
     end.reads_ahead = True
     assert checks_of(lines, end) == set()
     lines.did("transfer", [["r", "account 0", "90 lost"]], snapshot=9, version=10)
-    assert checks_of(lines, end) == {"nothing from nowhere"}
+    assert checks_of(lines, end) == {"every write has an author"}
 
 
 def test_an_error_that_nobody_can_expect(lines: Lines, end: End) -> None:
@@ -164,7 +164,7 @@ def test_a_session_that_goes_back(lines: Lines, end: End) -> None:
     assert checks_of(lines, end) == set()
     lines.add("q", "invoke", f="scan", session=4)
     lines.add("q", "ok", ops=[["r", "account 0", None]], version=1)
-    assert checks_of(lines, end) == {"a session does not go back"}
+    assert checks_of(lines, end) == {"a session never reads an older version"}
 
 
 def test_servers_that_differ(lines: Lines, end: End) -> None:
@@ -202,9 +202,9 @@ def test_a_deletion_that_a_scan_did_not_see(lines: Lines, end: End) -> None:
     lines.did("transfer", [scanned, ["w", "account 0", "90 u"]], version=7, snapshot=5, txn=TXN[2])
     end.commits.append((7, "16", {b"account 0": b"90 u"}))
     end.state[b"account 0"] = b"90 u"
-    assert checks_of(lines, end) == {"a transaction sees all before it"}
+    assert checks_of(lines, end) == {"a transaction reads the state before its version"}
     lines.lines[-1]["ops"] = [["scan", "cell ", "cell:", {}], ["w", "account 0", "90 u"]]
-    assert checks_of(lines, end) == {"a read is of one snapshot"}
+    assert checks_of(lines, end) == {"a read returns one snapshot"}
 
 
 def test_what_was_deleted_can_be_read_no_more(lines: Lines, end: End) -> None:
@@ -212,10 +212,10 @@ def test_what_was_deleted_can_be_read_no_more(lines: Lines, end: End) -> None:
     end.commits.append((6, "14", {b"cell 0": None}))
     del end.state[b"cell 0"]
     lines.did("read", [["r", "cell 0", "w"]], version=7)
-    assert {"linearizable", "a read is of one snapshot"} <= checks_of(lines, end)
+    assert {"linearizable", "a read returns one snapshot"} <= checks_of(lines, end)
 
 
 def test_a_deletion_from_nowhere(lines: Lines, end: End) -> None:
     end.commits.append((6, "99", {b"cell 0": None}))
     del end.state[b"cell 0"]
-    assert "nothing from nowhere" in checks_of(lines, end)
+    assert "every write has an author" in checks_of(lines, end)

@@ -41,12 +41,12 @@ def test_an_empty_log() -> None:
 @pytest.mark.parametrize(
     ("found", "wrong"),
     [
-        (log_of("cab"), "nothing lost"),
-        (log_of("acbd"), "nothing lost"),
-        (log_of("cabda"), "nothing twice"),
-        (log_of("cabdff"), "nothing twice"),
+        (log_of("cab"), "no acknowledged write is lost"),
+        (log_of("acbd"), "no acknowledged write is lost"),
+        (log_of("cabda"), "a transaction is applied once"),
+        (log_of("cabdff"), "a transaction is applied once"),
         (log_of("cabde"), "what failed was never appended"),
-        (log_of("cabdx"), "nothing from nowhere"),
+        (log_of("cabdx"), "every write has an author"),
         (log_of("cabd") | {6: "f"}, "GSNs are dense"),
     ],
 )

@@ -16,13 +16,13 @@ OTHERS = (
     "verdict CONDITION",
     "verdict CONFLICT",
     "verdict DANGLING",
-    "told OutcomeUnknown",
-    "told Unavailable",
+    "returned OutcomeUnknown",
+    "returned Unavailable",
     "large value",
     "decision record",
     "transaction twice in the log",
     "checkpoint taken",
-    "told by a shard alone",
+    "history from one shard",
 )
 """Events that must also occur if there are enough seeds."""
 
@@ -40,5 +40,5 @@ def suite(engine: str) -> Suite:
 
 
 if __name__ == "__main__":
-    about = "Run a whole cluster with a database on it in one process, under one seed, with everything going wrong."
+    about = "Run a whole cluster with a database on it in one process, under one seed, with faults."
     command(about, ENGINES, suite)()

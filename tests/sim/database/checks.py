@@ -1,8 +1,8 @@
 """Checks of a history of the database. A check raises `Failure`.
 
-The version is the witness: every operation that ended has its place in the log, or the version that it read, and
-`Model` has all versions of all keys as the database returns them in the end. The checks show that the order of the
-versions is a serial order of the transactions (each saw everything before it and nothing after), and that it keeps to
+Each operation that ended has a version (the GSN of its commit record, or the version that it read), and `Model` has all
+versions of all keys, from a replay of the log. The checks show that the order of the
+versions is a serial order of the transactions (each reads the state before its version), and that it follows
 real time: strict serializability, and with it linearizability of each key. They do not depend on the implementation.
 """
 
@@ -55,8 +55,9 @@ class Model:
 
 
 def check_all(history: History, model: Model, settled: Mapping[TxnId, Outcome]) -> None:
-    """Run all checks. `settled`: the outcomes of transactions whose clients did not get one, as returned in the end."""
-    check_known(history, model, settled)
+    """Run all checks. `settled`: the outcomes of transactions whose clients did not get one, as the auditor settled
+    them at the end."""
+    check_outcomes_of_writes(history, model, settled)
     check_reads(history, model)
     check_serial(history, model)
     check_real_time(history, model)
@@ -72,67 +73,67 @@ def writers(history: History, *statuses: str) -> Iterable[Op]:
     return (op for op in history.ops if op.what in WRITERS and op.writes and op.status in statuses)
 
 
-def check_known(history: History, model: Model, settled: Mapping[TxnId, Outcome]) -> None:
+def check_outcomes_of_writes(history: History, model: Model, settled: Mapping[TxnId, Outcome]) -> None:
     """Committed writes are present once and complete, at their version. Writes of failed transactions, or without an
     author, are absent; writes of unknown outcome follow the settled outcome."""
     commits = model.commits()
-    mine: dict[int, Op] = {}
+    committed: dict[int, Op] = {}
     for op in writers(history, "ok"):
         if commits.get(op.version) != op.writes:
-            raise Failure("nothing lost", f"{op} is not at its version: {commits.get(op.version)}")
-        if op.version in mine:
-            raise Failure("a version is one transaction's", f"{op} and {mine[op.version]}")
-        mine[op.version] = op
-    everybody = list(writers(history, "ok", "fail", "info", "open"))
-    named = {value: op for op in everybody for value in op.writes.values() if value is not None}
+            raise Failure("no acknowledged write is lost", f"{op} is not at its version: {commits.get(op.version)}")
+        if op.version in committed:
+            raise Failure("a version belongs to one transaction", f"{op} and {committed[op.version]}")
+        committed[op.version] = op
+    all_writers = list(writers(history, "ok", "fail", "info", "open"))
+    named = {value: op for op in all_writers for value in op.writes.values() if value is not None}
     applied: dict[int, int] = {}
     for version, writes in commits.items():
         author = model.authors.get(version)
         if author is None or any(value is not None and named.get(value) is not author for value in writes.values()):
-            raise Failure("nothing from nowhere", f"{writes} at {version} is of {author}")
+            raise Failure("every write has an author", f"{writes} at {version} is of {author}")
         op, number = author, id(author)
         if op.status == "fail":
-            raise Failure("what failed was never applied", f"{op} is at {version}")
+            raise Failure("a failed transaction is not applied", f"{op} is at {version}")
         if writes != op.writes:
-            raise Failure("all of a transaction or nothing", f"{op} has {writes} at {version}")
+            raise Failure("a transaction is atomic", f"{op} has {writes} at {version}")
         if applied.setdefault(number, version) != version:
-            raise Failure("nothing twice", f"{op} is at {applied[number]} and {version}")
+            raise Failure("a transaction is applied once", f"{op} is at {applied[number]} and {version}")
         if op.txn in settled and settled[op.txn] != Outcome(Status.COMMITTED, version):
-            raise Failure("an outcome is what the log says", f"{op} is at {version}: {settled[op.txn]}")
+            raise Failure("an outcome matches the log", f"{op} is at {version}: {settled[op.txn]}")
     for op in writers(history, "info"):
         if op.txn in settled and settled[op.txn].committed and id(op) not in applied:
-            raise Failure("an outcome is what the log says", f"{op} is nowhere: {settled[op.txn]}")
+            raise Failure("an outcome matches the log", f"{op} is not in the log: {settled[op.txn]}")
 
 
 def check_reads(history: History, model: Model) -> None:
     """Reads at a version return the database as of that version: one whole snapshot."""
     for op in history.ops:
-        if op.status == "open" or (op.believes and op.status == "ok"):
+        if op.status == "open" or (op.is_speculative and op.status == "ok"):
             continue
         at = op.snapshot if op.what in WRITERS else op.version
-        _compare(op, model, at, "a read is of one snapshot")
+        _compare(op, model, at, "a read returns one snapshot")
         for key, entries in op.histories.items():
             whole = [entry for entry in reversed(model.versions.get(key, ())) if entry[0] <= op.version]
             rest = whole[len(entries) :]
             if entries != whole[: len(entries)] or (rest and rest[0][0] > op.floor):
-                raise Failure("a history is what was written", f"{op} found {entries}, not {whole}")
+                raise Failure("a key's history matches its writes", f"{op} found {entries}, not {whole}")
 
 
 def check_serial(history: History, model: Model) -> None:
-    """A committed transaction saw everything before it: nothing it had read changed up to its version."""
+    """A committed transaction read the state before its version: no key that it read changed in between."""
     for op in writers(history, "ok"):
-        _compare(op, model, op.version - 1, "a transaction sees all before it")
+        _compare(op, model, op.version - 1, "a transaction reads the state before its version")
         for condition in op.conditions:
-            if not _held(condition, model, op.version - 1):
-                raise Failure("a condition holds where it was tested", f"{op}: {condition}")
+            if not _is_met(condition, model, op.version - 1):
+                raise Failure("a condition holds at the commit version", f"{op}: {condition}")
 
 
 def _stored(value: bytes | None) -> Value:
-    """The value as the map holds it: a large value by its digest."""
+    """The value as stored in the map: a large value by its digest."""
     return value if value is None or len(value) <= INLINE_VALUE_BYTES else Place(0, 0, len(value), digest(value))
 
 
-def _held(condition: Condition, model: Model, at: int) -> bool:
+def _is_met(condition: Condition, model: Model, at: int) -> bool:
     version, value = model.at(condition.key, at)
     return holds(condition, version, _stored(value))
 
@@ -147,9 +148,9 @@ def _compare(op: Op, model: Model, at: int, check: str) -> None:
         if model.at(key, at)[1] != value:
             raise Failure(check, f"{op} found {value!r} under {key!r} at {at}, not {model.at(key, at)}")
     for (start, end), rows in op.scans.items():
-        there = {key: value for key, (_, value) in model.range(start, end, at).items()}
-        if there != rows:
-            raise Failure(check, f"{op} found {rows} at {at}, not {there}")
+        expected = {key: value for key, (_, value) in model.range(start, end, at).items()}
+        if expected != rows:
+            raise Failure(check, f"{op} found {rows} at {at}, not {expected}")
 
 
 def check_real_time(history: History, model: Model) -> None:
@@ -174,7 +175,7 @@ def check_real_time(history: History, model: Model) -> None:
 
 
 def _is_settled(op: Op) -> bool:
-    """Its version is that of the record by which a client settled it, perhaps before it began."""
+    """Whether its version is that of the record by which a client settled it, perhaps before it began."""
     return op.verdict is not None and op.verdict.reason is Reason.DANGLING
 
 
@@ -182,7 +183,7 @@ def check_sessions(history: History) -> None:
     """A client never reads an older state than before."""
     for op in history.ops:
         if op.status == "ok" and op.version < op.session and op.what not in LOOKING_BACK:
-            raise Failure("a session does not go back", f"{op} after {op.session}")
+            raise Failure("a session never reads an older version", f"{op} after {op.session}")
 
 
 def check_aborts(history: History, model: Model) -> None:
@@ -197,26 +198,26 @@ def check_aborts(history: History, model: Model) -> None:
             failed = [
                 position
                 for position, condition in enumerate(op.conditions)
-                if not _held(condition, model, before)
+                if not _is_met(condition, model, before)
             ]
             if list(verdict.failed) != failed:
-                raise Failure("the conditions that failed did", f"{op}: {failed}")
+                raise Failure("the reported failed conditions do not hold", f"{op}: {failed}")
         elif verdict.reason is Reason.CONFLICT:
             has_read = verdict.key in op.reads or verdict.key in op.seen or any(
                 start <= verdict.key and (end is None or verdict.key < end) for start, end in op.scans
             )
             version, _ = model.at(verdict.key, op.version - 1)
             if not (has_read and version == verdict.version > op.snapshot):
-                raise Failure("a conflict is one", f"{op}: {verdict.key!r} had version {version}")
+                raise Failure("a reported conflict exists", f"{op}: {verdict.key!r} had version {version}")
             if op.winner != labels.get(version, op.winner):
-                raise Failure("the winner is who won", f"{op}: {labels[version]}")
+                raise Failure("the reported winner wrote the conflicting version", f"{op}: {labels[version]}")
         elif verdict.reason is Reason.TOO_OLD:
             has_large = any(value is not None and len(value) > INLINE_VALUE_BYTES for value in op.writes.values())
             floor, _ = model.floors.at(op.version)
             if op.snapshot >= floor and not (has_large and floor):
-                raise Failure("too old is what was compacted away", f"{op}: the floor was {floor}")
+                raise Failure("only compacted snapshots are too old", f"{op}: the floor was {floor}")
         elif verdict.reason is not Reason.DANGLING:
-            raise Failure("a verdict that this history cannot have", f"{op}")
+            raise Failure("a verdict of a possible kind", f"{op}")
 
 
 def check_lists(history: History, model: Model) -> None:
@@ -232,7 +233,7 @@ def check_lists(history: History, model: Model) -> None:
             ever.update(elements)
         for op in writers(history, "ok"):
             if op.writes.get(key) is not None and elements_of(op.writes[key])[-1] not in ever:
-                raise Failure("nothing lost", f"{op} is not in {key!r}")
+                raise Failure("no acknowledged write is lost", f"{op} is not in {key!r}")
 
 
 def check_bank(history: History, model: Model) -> None:
@@ -254,7 +255,7 @@ def check_bank(history: History, model: Model) -> None:
 def check_outcomes(history: History, settled: Mapping[TxnId, Outcome]) -> None:
     """All answers for the outcome of a transaction are equal, and equal to the result that its client got."""
     ends = {op.txn: op for op in history.ops if op.what in WRITERS and op.txn is not None}
-    told: dict[TxnId, Outcome] = dict(settled)
+    outcomes: dict[TxnId, Outcome] = dict(settled)
     for op in history.ops:
         if op.result is None or op.status != "ok":
             continue
@@ -263,10 +264,10 @@ def check_outcomes(history: History, settled: Mapping[TxnId, Outcome]) -> None:
         if end is not None and 0 < end.returned < op.invoked and end.version:
             status = Status.COMMITTED if end.status == "ok" else Status.ABORTED
             if outcome not in (Outcome(status, end.version), Outcome(Status.FORGOTTEN, 0)):
-                raise Failure("an outcome is as of now", f"{op}: {end}")
+                raise Failure("an outcome includes commits that have returned", f"{op}: {end}")
         if outcome.status in (Status.NOT_FOUND, Status.FORGOTTEN):
             continue
-        if told.setdefault(txn, outcome) != outcome:
-            raise Failure("a transaction has one end", f"{op}: {told[txn]}")
+        if outcomes.setdefault(txn, outcome) != outcome:
+            raise Failure("a transaction has one outcome", f"{op}: {outcomes[txn]}")
         if end is not None and end.version and outcome.version != end.version:
-            raise Failure("a transaction has one end", f"{op}: {end}")
+            raise Failure("a transaction has one outcome", f"{op}: {end}")

@@ -55,22 +55,22 @@ class DatabaseCluster(Cluster):
     """`mapping` and `clients` are the processes of the database. `hedge`, `decide`, `takeover` are heartbeats.
 
     `checkpoints`: the number of checkpoints that a mapping server took from another one. `drives`: the disks of mapping
-    servers. `floors`: the versions that compactions have allowed so far. `held`: by mapping server and client the last
-    lease that it received, and when by its clock. `is_calm`: no fault delays leases for long. `at_ending` is called
-    with the next server that is about to end a compaction.
+    servers. `floors`: the versions that compactions have allowed so far. `received_leases`: by mapping server and
+    client, the last lease that the server received, and the time by its clock. `is_calm`: no fault delays leases for
+    long. `at_ending` is called with the next server that is about to end a compaction.
     """
 
     def __init__(self, world: World, shape: Shape, top: Top) -> None:
-        super().__init__(world, shape)  # type: ignore[call-arg]  # which is the engine's: `cluster_on`
+        super().__init__(world, shape)  # type: ignore[call-arg]  # the engine's class: `cluster_on`
         self.top = top
         self.mapping: list[Process] = []
         self.checkpoints = 0
         self._joining: set[Address] = set()
         self.drives: dict[Address, Drive] = {}
         self.floors = Floors()
-        self.held: dict[Address, dict[Address, tuple[int, int]]] = {}
+        self.received_leases: dict[Address, dict[Address, tuple[int, int]]] = {}
         self.is_calm = False
-        self._wanted: dict[tuple[Address, Any], tuple[int, int]] = {}
+        self._leases: dict[tuple[Address, Any], tuple[int, int]] = {}
         self.at_ending: Callable[[Process], None] | None = None
         self.archive: dict[int, LogRecord] = {}
         self.values: dict[bytes, bytes] = {}
@@ -80,9 +80,9 @@ class DatabaseCluster(Cluster):
         for number in range(1, top.clients + 1):
             self.add_application(f"application-{number}")
 
-    def _begin_anew(self, process: Process, *_: Any) -> None:
-        """Restart a server that has stopped since it lacked trimmed records, with an empty map."""
-        self.world.counts["server begins anew"] += 1
+    def _restart_empty(self, process: Process, *_: Any) -> None:
+        """Restart a server with an empty map, after it stopped because the records that it needs were trimmed."""
+        self.world.counts["server restarts empty"] += 1
         self.world.after(self.shape.heartbeat_ns, lambda _: None if process.core is not None else process.start(), None)
 
     def keep(self, batch: Batch) -> None:
@@ -150,10 +150,10 @@ class DatabaseCluster(Cluster):
         replayed = Replica(None, KEEP_DECISIONS)
         replayed.apply(Batch(1, replica.applied + 1, records))
         if _without_places(replayed.image()) != _without_places(replica.image()):
-            raise Failure("a checkpoint on disk is the state that it covers", f"{address} at {replica.applied}")
+            raise Failure("a checkpoint on disk equals the state at its version", f"{address} at {replica.applied}")
 
     def _check_restated(self, replica: Replica) -> None:
-        """DBS-13: records in which a rebuild would look for large values may not be trimmed."""
+        """DBS-13: records from which a rebuild reads large values may not be trimmed."""
         floor, began = replica.cleaned, replica.ended
         restated = {}
         for gsn, (_, _, tag, payload) in self.archive.items():
@@ -167,17 +167,17 @@ class DatabaseCluster(Cluster):
                     value = restated.get((key, gsn), value)
                     lost = isinstance(value, Place) and value.gsn < floor
                     if lost and replica.map.version(key, gsn) == gsn:
-                        what = f"version {gsn} of {key!r} would be looked for at {value}, the floor is {floor}"
-                        raise Failure("DBS-13: a compaction restates what it leaves behind", what)
+                        what = f"version {gsn} of {key!r} is stored at {value}, before the floor {floor}"
+                        raise Failure("DBS-13: a compaction restates values before its floor", what)
 
     def _listen(self, server: MappingServer, config: MappingConfig, process: Process) -> None:
         """Check a server's compactions by the leases that it has received."""
         line, handle, judged = server.log.call, server.handle, [()]
-        held = self.held[config.address] = {}
+        received_leases = self.received_leases[config.address] = {}
 
-        def seen(event: Event, now: int) -> list[Effect]:
+        def record(event: Event, now: int) -> list[Effect]:
             if isinstance(event, Received) and isinstance(event.message, Hold):
-                held[event.sender] = event.message.version, process.now
+                received_leases[event.sender] = event.message.version, process.now
             return handle(event, now)
 
         def call(request: Any, then: Any) -> int:
@@ -191,21 +191,21 @@ class DatabaseCluster(Cluster):
                 judged[0] = request
                 before = decode_beginning(request.records[0][1]).before
                 since = process.now - config.lease_ns
-                for client, (version, told) in held.items():
-                    if version and told >= since and version < before:
-                        what = f"{config.address} compacts to {before}, {client} holds {version}"
-                        raise Failure("what clients hold stays", what)
+                for client, (version, received) in received_leases.items():
+                    if version and received >= since and version < before:
+                        what = f"{config.address} compacts to {before}, {client} has a lease on {version}"
+                        raise Failure("leased versions are not compacted", what)
                 late = self.world.now - self.shape.heartbeat_ns
-                for (client, holder), (version, since) in self._wanted.items():
+                for (client, holder), (version, since) in self._leases.items():
                     if self.is_calm and version < before and since < late:
-                        what = f"{config.address} compacts to {before}, {client} holds {version} for {holder}"
-                        raise Failure("what clients hold is told in time", what)
+                        what = f"{config.address} compacts to {before}, {client} has a lease on {version} for {holder}"
+                        raise Failure("leases reach the servers in time", what)
             elif type(request) is log.Append and request.records[0][0] == ENDING and self.at_ending is not None:
                 trap, self.at_ending = self.at_ending, None
                 trap(process)
             return line(request, then)
 
-        server.handle = seen  # type: ignore[method-assign]
+        server.handle = record  # type: ignore[method-assign]
         server.log.call = call  # type: ignore[method-assign]
 
     def add_server_alone(self, address: Address) -> Process:
@@ -215,7 +215,7 @@ class DatabaseCluster(Cluster):
 
     def _add_mapping(self, address: Address) -> Process:
         server = self._add(self.mapping, address, "mapping", self._mapping_core(address))
-        server.watch, server.on_stop = self._look, self._begin_anew
+        server.watch, server.on_stop = self._look, self._restart_empty
         if self.top.disk:
             drive = self.drives[address] = Drive(server, self.top.overlay_bytes, self.top.every_s)
             server.on_end = drive.crash
@@ -238,19 +238,19 @@ class DatabaseCluster(Cluster):
             client = DatabaseClient(config, journals, rng)
             handle = client.handle
 
-            def seen(event: Event, now: int) -> list[Effect]:
+            def record(event: Event, now: int) -> list[Effect]:
                 if isinstance(event, Call) and isinstance(event.request, calls.Commit):
                     for value in event.request.writes.values():
                         if value is not None and len(value) > INLINE_VALUE_BYTES:
                             self.values[digest(value)] = value
                 if isinstance(event, Call) and isinstance(event.request, calls.Hold):
                     holder = address, event.request.holder
-                    self._wanted.pop(holder, None)
+                    self._leases.pop(holder, None)
                     if event.request.version:
-                        self._wanted[holder] = event.request.version, self.world.now
+                        self._leases[holder] = event.request.version, self.world.now
                 return handle(event, now)
 
-            client.handle = seen  # type: ignore[method-assign]
+            client.handle = record  # type: ignore[method-assign]
             return client
 
         return self._add(self.clients, address, "client", build)

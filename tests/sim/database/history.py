@@ -19,9 +19,9 @@ class Op:
     `status`: "open"; "ok"; "fail": nothing of it was or will be applied; "info": unknown. `version`: of a commit its
     place in the log, of a read the version that it read. `snapshot`: the reads of a transaction. `session`: the newest
     version that its client had seen at the beginning. `floor`: the oldest version that any server might have had at the
-    end. `seen`: values read through the interface for programs, which returns no versions; `believes`: they are
-    speculative, written by another transaction of the process. `histories`: of keys, newest first. `told`: the
-    exception that it ended with; `has_deadline`: it may end because that has passed.
+    end. `seen`: values read through the interface for programs, which returns no versions; `is_speculative`: another
+    transaction of the process wrote them. `histories`: of keys, newest first. `error`: the exception that it ended
+    with; `has_deadline`: it may end because its deadline has passed.
     """
 
     what: str
@@ -40,13 +40,13 @@ class Op:
     scans: dict[Range, dict[bytes, bytes]] = field(default_factory=dict)
     histories: dict[bytes, list[Versioned]] = field(default_factory=dict)
     seen: dict[bytes, bytes | None] = field(default_factory=dict)
-    believes: bool = False
+    is_speculative: bool = False
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     verdict: Verdict | None = None
     winner: str = ""
     result: Any = None
-    told: Exception | None = None
+    error: Exception | None = None
     has_deadline: bool = False
     floor: int = 0
 

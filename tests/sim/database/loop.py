@@ -23,7 +23,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._life = process.lives
 
     @property
-    def is_over(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether its process has died."""
         return self._process.core is None or self._process.lives != self._life
 
@@ -38,7 +38,7 @@ class Loop(asyncio.AbstractEventLoop):
             events._set_running_loop(before)
 
     def _run(self, handle: asyncio.Handle) -> None:
-        if self.is_over or handle.cancelled():
+        if self.is_ended or handle.cancelled():
             return
         if self._process.paused:
             self._world.after(MILLISECOND, self._run, handle)
@@ -46,7 +46,7 @@ class Loop(asyncio.AbstractEventLoop):
         with self.running():
             handle._run()
 
-    # ---- what asyncio asks of a loop
+    # ---- the interface of an event loop
 
     def time(self) -> float:
         return self._world.now / self._second_ns
@@ -67,7 +67,7 @@ class Loop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is looked at when it is due."""
+        """Cancelled handles are skipped when they are due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -87,5 +87,5 @@ class Loop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Tasks of a process that has died are dropped; any other error is raised."""
         error = context.get("exception")
-        if error is not None and not self.is_over:
+        if error is not None and not self.is_ended:
             raise error

@@ -1,6 +1,6 @@
 """Bugs of the database layer that are planted on purpose, one at a time, to see the simulator find them.
 
-Each is a mistake that somebody could make, a patch of one method; its name is its function's.
+Each is a plausible mistake, planted as a patch of one method and named after its function.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CAUGHT_BY: dict[str, int] = {}
 
 
 def planted(owner: Any, method: str, seed: int = 1) -> Callable[[planting.Wrong], planting.Wrong]:
-    """As `planting.planted`. `seed` has caught it before."""
+    """As `planting.planted`. `seed`: the seed that last caught the bug."""
 
     def plant(wrong: planting.Wrong) -> planting.Wrong:
         CAUGHT_BY[planting.name_of(wrong)] = seed
@@ -80,13 +80,13 @@ def catch(name: str, engine: str = ENGINES[0]) -> tuple[str, Outcome | None, int
 def evaluate_conditions_on_arrival(
     right: Any, commits: CommitClient, one: PendingCommit, request: Any, writes: Any
 ) -> None:
-    """The client has looked, so the condition held: it is not tested again where the record stands."""
+    """Conditions are tested when the client sends the commit, not at the record's position in the log."""
     right(commits, one, request._replace(conditions=()), writes)
 
 
 @planted(LogFollower, "_on_batch")
 def decide_by_the_clock(right: Any, follower: LogFollower, result: Any) -> None:
-    """Transactions that come late are not applied."""
+    """Transactions that a server reads late by its own clock are not applied."""
     now = follower._context.now
     if isinstance(result, Batch) and any(now - record.time > 50_000_000 for record in result.records):
         result = result._replace(records=[record for record in result.records if now - record.time <= 50_000_000])
@@ -100,22 +100,22 @@ def apply_a_transaction_twice(right: Any, ledger: Ledger, *where: int) -> bool:
 
 
 @planted(replica, "decode_commit", seed=7)
-def forget_the_ranges_read(right: Any, payload: bytes) -> Commit:
-    """Phantoms."""
+def ignore_read_ranges(right: Any, payload: bytes) -> Commit:
+    """Allows phantoms: scanned ranges are not validated."""
     commit: Commit = right(payload)
     return commit._replace(ranges=())
 
 
 @planted(Coordinator, "deliver", seed=3)
-def do_not_validate_what_is_written(right: Any, coordinator: Coordinator, gsn: int, commit: Commit) -> Any:
-    """Lost updates."""
+def skip_validation_of_written_keys(right: Any, coordinator: Coordinator, gsn: int, commit: Commit) -> Any:
+    """Allows lost updates: keys that were read and written are not validated."""
     reads = [key for key in commit.reads if key not in commit.writes]
     return right(coordinator, gsn, commit._replace(reads=reads))
 
 
 @planted(KeyMap, "changed", seed=16)
-def take_a_deletion_for_no_change_of_a_range(right: Any, key_map: KeyMap, start: Any, end: Any, *span: int) -> Any:
-    """Who scanned it does not notice that a key has gone."""
+def ignore_deletions_in_range_validation(right: Any, key_map: KeyMap, start: Any, end: Any, *span: int) -> Any:
+    """A transaction that scanned a range does not conflict with deletions in it."""
     changed = right(key_map, start, end, *span)
     while changed is not None:
         entry = key_map.entry(changed.key, changed.version)
@@ -125,19 +125,19 @@ def take_a_deletion_for_no_change_of_a_range(right: Any, key_map: KeyMap, start:
     return None
 
 
-# ---- believing
+# ---- speculation
 
 
 @planted(SpeculatedWrites, "conditions", seed=25)
-def commit_upon_a_belief_without_testing_it(right: Any, speculated: SpeculatedWrites, keys: Any) -> Any:
-    """What this process has written is what there is."""
+def commit_without_testing_speculated_values(right: Any, speculated: SpeculatedWrites, keys: Any) -> Any:
+    """A commit carries no conditions for the speculated values that it read."""
     right(speculated, keys)
     return []
 
 
 @planted(aio.Committing, "__aexit__", seed=25)
-async def let_a_belief_have_consequences(right: Any, commit_client: Any, kind: Any, *rest: Any) -> None:
-    """What was read in vain is returned, or raised, as if it had been there."""
+async def return_results_of_misspeculated_reads(right: Any, commit_client: Any, kind: Any, *rest: Any) -> None:
+    """Results and exceptions that depend on wrong speculated values reach the caller."""
     try:
         await right(commit_client, kind, *rest)
     except Misspeculated:
@@ -146,10 +146,10 @@ async def let_a_belief_have_consequences(right: Any, commit_client: Any, kind: A
 
 
 @planted(LazySnapshotReader, "_verify", seed=25)
-async def read_on_without_verifying_a_belief(
+async def take_a_snapshot_without_verifying_speculation(
     right: Any, reader: LazySnapshotReader, speculated: SpeculatedWrites
 ) -> None:
-    """A snapshot is taken, and what was believed need not be in it."""
+    """The reader takes a snapshot without comparing it with the speculated values read before."""
     await reader._backend.begin(reader._work, None)
     reader._work.speculated = None
 
@@ -158,8 +158,8 @@ async def read_on_without_verifying_a_belief(
 
 
 @planted(ReadQueue, "on_reads", seed=25)
-def read_before_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
-    """A linearizable read is answered with what there is."""
+def read_without_requesting_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
+    """A linearizable read is answered from the applied state."""
     reads = [
         read._replace(consistency=Consistency.SESSION) if read.consistency == Consistency.LINEARIZABLE else read
         for read in message.reads
@@ -168,8 +168,8 @@ def read_before_the_tail(right: Any, queue: ReadQueue, message: Any, client: str
 
 
 @planted(ReadQueue, "_request_tail", seed=3)
-def remember_the_tail_for_a_while(right: Any, queue: ReadQueue) -> None:
-    """Reads that come soon after others are answered with the state of now: the tail was requested just before."""
+def reuse_a_recent_tail(right: Any, queue: ReadQueue) -> None:
+    """Reads within 30 ms of the last tail request are answered from the state applied at that request."""
     memory: Any = vars(queue)
     now = queue._context.now
     if queue._needing_tail and not queue._requesting_tail:
@@ -183,18 +183,20 @@ def remember_the_tail_for_a_while(right: Any, queue: ReadQueue) -> None:
 
 
 @planted(ReadQueue, "_on_tail", seed=25)
-def answer_when_the_tail_is_known(right: Any, queue: ReadQueue, tail: int) -> None:
-    """It does not wait until it has applied that far."""
+def answer_reads_before_applying_up_to_the_tail(right: Any, queue: ReadQueue, tail: int) -> None:
+    """The server does not wait until it has applied the log up to the tail."""
     right(queue, min(tail, queue._replica.applied))
 
 
 @planted(QueryClient, "saw", seed=23)
-def forget_the_session(right: Any, asking: QueryClient, version: int) -> None:
-    """Who goes to another server begins with nothing."""
+def forget_the_session_version(right: Any, asking: QueryClient, version: int) -> None:
+    """A client that changes servers does not send the newest version that it has seen."""
 
 
 @planted(ReadQueue, "on_reads", seed=3)
-def read_a_snapshot_before_it_is_whole(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
+def answer_a_snapshot_read_before_its_version_is_applied(
+    right: Any, queue: ReadQueue, message: Any, client: str
+) -> None:
     for read in message.reads:
         if read.consistency == Consistency.SNAPSHOT and read.version > queue._replica.applied:
             queue._answers.answer(ParkedRead(client, read, queue._context.now))
@@ -203,7 +205,7 @@ def read_a_snapshot_before_it_is_whole(right: Any, queue: ReadQueue, message: An
 
 
 @planted(ReadQueue, "on_reads", seed=13)
-def answer_an_outcome_before_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
+def answer_outcomes_before_applying_up_to_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
     for read in message.reads:
         if type(read.question) is messages.Outcome and not queue._answers.is_suspended:
             queue._answers.answer(ParkedRead(client, read, queue._context.now))
@@ -215,13 +217,13 @@ def answer_an_outcome_before_the_tail(right: Any, queue: ReadQueue, message: Any
 def read_the_parts_of_a_snapshot_at_different_versions(
     right: Any, readings: ReadClient, one: Any, request: Any
 ) -> None:
-    """Many keys are read in parts, each at the newest version."""
+    """A large read is split into parts, each read at the newest version."""
     ask = readings._ask
 
-    def newest(reading: Any, question: Any, consistency: Any, version: int, told: Any) -> None:
+    def newest(reading: Any, question: Any, consistency: Any, version: int, on_reply: Any) -> None:
         if consistency == Consistency.SNAPSHOT and request.consistency != Consistency.SNAPSHOT:
             consistency = Consistency.LINEARIZABLE
-        ask(reading, question, consistency, version, told)
+        ask(reading, question, consistency, version, on_reply)
 
     readings._ask = newest  # type: ignore[method-assign]
     try:
@@ -231,8 +233,8 @@ def read_the_parts_of_a_snapshot_at_different_versions(
 
 
 @planted(ReadQueue, "on_reads", seed=14)
-def refuse_a_read_ahead_too_early(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
-    """A version that this server has not applied is called a future one."""
+def reject_unapplied_versions_as_future(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
+    """A version that this server has not applied yet is rejected as a future one."""
     applied = queue._replica.applied
     for read in message.reads:
         is_ahead = read.consistency == Consistency.SNAPSHOT and read.version > applied
@@ -249,7 +251,7 @@ def refuse_a_read_ahead_too_early(right: Any, queue: ReadQueue, message: Any, cl
 def push_the_verdict_of_another_transaction(
     right: Any, subscriptions: VerdictSubscriptions, message: Any, sender: str
 ) -> None:
-    """Of the client's newest, whichever it waits for."""
+    """Pushes the verdict of the client's newest transaction for every awaited one."""
     right(subscriptions, message, sender)
     for client, verdicts in subscriptions._verdicts.items():
         newest = verdicts[-1]
@@ -259,8 +261,8 @@ def push_the_verdict_of_another_transaction(
 
 
 @planted(Replica, "decided", seed=3)
-def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> Decided | None:
-    """A transaction that stands in the log twice is said to be a duplicate, so not committed."""
+def decide_by_the_last_copy_of_a_commit_record(right: Any, one: Replica, txn: TxnId) -> Decided | None:
+    """A transaction that is in the log twice is reported as a conflict, although its first record committed."""
     decided: Decided | None = right(one, txn)
     session = one.coordinator.ledger.sessions.get(txn.client)
     if decided is not None and session is not None and one.coordinator.ledger.aborted:
@@ -271,8 +273,8 @@ def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> De
 
 
 @planted(CommitClient, "_appended", seed=3)
-def take_an_append_for_a_commit(right: Any, commits: CommitClient, one: PendingCommit, result: Any) -> None:
-    """What is in the log has committed."""
+def report_an_append_as_committed(right: Any, commits: CommitClient, one: PendingCommit, result: Any) -> None:
+    """A commit record is reported as committed as soon as it is appended."""
     if isinstance(result, log.AppendResult) and not one.is_ended:
         commits._end(one, one.to_result(Decided(*one.txn, result.gsns[0], COMMITTED, "")))
     else:
@@ -280,13 +282,13 @@ def take_an_append_for_a_commit(right: Any, commits: CommitClient, one: PendingC
 
 
 @planted(CommitClient, "_expired", seed=3)
-def call_unavailable_what_nobody_knows(right: Any, commits: CommitClient, one: PendingCommit) -> None:
+def report_unknown_outcomes_as_unavailable(right: Any, commits: CommitClient, one: PendingCommit) -> None:
     commits._end(one, Unavailable("the deadline passed"))
 
 
 @planted(CommitClient, "_append_copy", seed=14)
-def send_again_as_a_new_transaction(right: Any, commits: CommitClient, one: PendingCommit) -> None:
-    """A copy gets an id of its own."""
+def retry_with_a_new_transaction_id(right: Any, commits: CommitClient, one: PendingCommit) -> None:
+    """A retried commit record gets a new id, so it may be applied twice."""
     if one.under_way or one.unknown:
         commit = decode_commit(one.record[1])
         fresh = commits.new_id()
@@ -298,8 +300,8 @@ def send_again_as_a_new_transaction(right: Any, commits: CommitClient, one: Pend
 
 
 @planted(MappingServer, "start", seed=27)
-def answer_for_another_incarnation(right: Any, server: MappingServer, now: int) -> Any:
-    """A server that has restarted takes its checkpoint for all there is, whatever an earlier incarnation has shown."""
+def answer_reads_from_the_restored_checkpoint(right: Any, server: MappingServer, now: int) -> Any:
+    """A restarted server answers from its checkpoint before it has read the log that earlier incarnations applied."""
     on_reads = server._handlers[messages.Reads]
 
     def answer_at_once(message: Any, client: str) -> None:
@@ -314,47 +316,47 @@ def answer_for_another_incarnation(right: Any, server: MappingServer, now: int) 
 
 
 @planted(Replica, "unsaved", seed=6)
-def keep_a_checkpoint_without_the_ledger(right: Any, one: Replica) -> Any:
-    """On disk."""
+def write_a_checkpoint_without_the_ledger(right: Any, one: Replica) -> Any:
+    """The checkpoint on disk lacks the ledger."""
     return [row for row in right(one) if row[0][:1] > b"f" or row[0][:1] < b"a"]
 
 
 @planted(KeyMap, "thaw", seed=2)
-def forget_what_is_on_its_way_to_the_disk(right: Any, key_map: KeyMap) -> None:
-    """What was applied while a checkpoint was written."""
+def drop_writes_applied_during_a_checkpoint(right: Any, key_map: KeyMap) -> None:
+    """Writes applied while a checkpoint was written are lost from the map."""
     right(key_map)
     key_map.active = Overlay()
 
 
 @planted(Bootstrap, "_take", seed=2)
-def take_a_checkpoint_without_its_last_page(right: Any, bootstrap: Bootstrap, part: Any, cursor: Any) -> None:
-    """Of the map."""
+def install_a_checkpoint_without_its_last_map_page(right: Any, bootstrap: Bootstrap, part: Any, cursor: Any) -> None:
+    """The last page of map rows is empty."""
     if isinstance(part.part, MapRows) and part.next is not None and part.next.section != Section.MAP:
         part = part._replace(part=MapRows(()))
     right(bootstrap, part, cursor)
 
 
 @planted(Replica, "slice", seed=7)
-def stream_the_newest_state_as_that_of_a_version(right: Any, one: Replica, version: int, *rest: Any) -> Any:
-    """A checkpoint that moves while it is copied."""
+def send_the_newest_state_as_the_checkpoint_version(right: Any, one: Replica, version: int, *rest: Any) -> Any:
+    """A checkpoint changes while another server copies it."""
     return right(one, one.applied, *rest)
 
 
 @planted(Replica, "install", seed=2)
-def copy_the_map_and_not_the_ledger(right: Any, one: Replica, version: int, parts: Any) -> None:
-    """A new server does not know which transactions it has seen."""
+def install_a_checkpoint_without_the_ledger(right: Any, one: Replica, version: int, parts: Any) -> None:
+    """A new server has no record of decided transactions."""
     right(one, version, [part for part in parts if not isinstance(part, LedgerRows)])
 
 
 @planted(decision_writer, "encode_decision", seed=9)
-def believe_a_decision_record_beyond_its_reach(right: Any, decision: Decision) -> Any:
-    """It is taken to reach further than its writer had got."""
+def extend_a_decision_record_past_its_last_version(right: Any, decision: Decision) -> Any:
+    """A decision record covers one more version than its writer had decided."""
     return right(decision._replace(through=decision.through + 1))
 
 
 @planted(Checkpoints, "look", seed=4)
-async def prune_before_covering(right: Any, one: Checkpoints, replica: Replica) -> None:
-    """The tables lose what only reads before the floor see, and do not know of that floor yet."""
+async def prune_before_the_checkpoint_covers_the_floor(right: Any, one: Checkpoints, replica: Replica) -> None:
+    """Versions before the floor are pruned from the files before the checkpoint on disk covers that floor."""
     if one._checkpoint.pruned < replica.cleaned and one._under_way is None:
         one._cleaned = replica.cleaned
         await one._background(one._prune)
@@ -366,26 +368,26 @@ async def prune_before_covering(right: Any, one: Checkpoints, replica: Replica) 
 
 @planted(MapFiles, "sync")
 def name_a_run_before_it_is_synced(right: Any, files: MapFiles, number: int) -> None:
-    """The manifest is durable, what it names is not."""
+    """The manifest is durable, but a run that it lists is not."""
 
 
 @planted(MapFiles, "replace_manifest", seed=15)
 def rename_a_manifest_before_it_is_synced(right: Any, files: MapFiles, content: bytes) -> None:
-    """What has the name is not durable."""
+    """The renamed manifest is not durable."""
     with mock.patch.object(files._disk, "sync"):
         right(files, content)
 
 
 @planted(Checkpoint, "_commit", seed=41)
 def remove_runs_that_the_manifest_names(right: Any, one: Checkpoint, manifest: Manifest, runs: Any) -> None:
-    """Until it is replaced."""
+    """Runs are removed while the current manifest still lists them."""
     for run in [run for run in one._snapshot.runs if run not in runs]:
         one._files.remove(run.info.number)
     right(one, manifest, runs)
 
 
 def merged_wrongly(kept: Callable[[list[Row]], list[Row]]) -> Any:
-    """A merge that keeps of each key what `kept` makes of the versions that it should keep."""
+    """A merge that applies `kept` to the versions of each key that a correct merge keeps."""
     right = merging._kept
 
     def wrong(rows: Any, floor: int, is_oldest: bool) -> Any:
@@ -395,8 +397,8 @@ def merged_wrongly(kept: Callable[[list[Row]], list[Row]]) -> Any:
 
 
 @planted(merging, "_merge_part", seed=6)
-def drop_deletions_whatever_is_below(right: Any, *merge: Any) -> None:
-    """A merge of some of the runs leaves out a deletion that hides what an older run has."""
+def drop_tombstones_that_hide_older_values(right: Any, *merge: Any) -> None:
+    """A merge of some of the runs drops a tombstone that hides a value of an older run."""
 
     def kept(rows: list[Row]) -> list[Row]:
         while rows and rows[-1].kind == TOMBSTONE:
@@ -409,33 +411,33 @@ def drop_deletions_whatever_is_below(right: Any, *merge: Any) -> None:
 
 @planted(merging, "_merge_part", seed=4)
 def drop_versions_above_the_floor(right: Any, *merge: Any) -> None:
-    """The newest one is what people read."""
+    """A merge keeps only the newest version of each key."""
     with merged_wrongly(lambda rows: rows[:1]):
         right(*merge)
 
 
 @planted(merging, "kept_state", seed=6)
-def lose_rows_of_state_in_a_merge(right: Any, readers: Any, *, is_oldest: bool) -> Any:
-    """Only those of the newest run are there."""
+def drop_state_rows_of_older_runs_in_a_merge(right: Any, readers: Any, *, is_oldest: bool) -> Any:
+    """Only the state rows of the newest run remain."""
     return right(readers[:1], is_oldest=is_oldest)
 
 
 @planted(Snapshot, "reader", seed=4)
 def read_runs_in_the_wrong_order(right: Any, snapshot: Snapshot) -> Any:
-    """The oldest first."""
+    """Runs are read oldest first."""
     return right(snapshot)[::-1]
 
 
 @planted(GroupReader, "run_of", seed=2)
-def look_into_the_run_before_the_right_one(right: Any, group: GroupReader, key: bytes) -> RunReader:
-    """A run is excluded that has the key."""
+def look_up_keys_in_the_preceding_run(right: Any, group: GroupReader, key: bytes) -> RunReader:
+    """The run that has the key is not searched."""
     found: RunReader = right(group, key)
     return group._in_order[group._in_order.index(found) - 1]
 
 
 @planted(GroupReader, "_walk", seed=2)
 def scan_one_run_of_a_group(right: Any, group: GroupReader, read: Any, *within: Any) -> Any:
-    """The one where the range begins; its neighbours are forgotten."""
+    """A scan reads only the run in which the range begins."""
     looked_into: list[RunReader] = []
 
     def once(run: RunReader, *rest: Any) -> Any:
@@ -446,8 +448,8 @@ def scan_one_run_of_a_group(right: Any, group: GroupReader, read: Any, *within: 
 
 
 @planted(Group, "add", seed=4)
-def group_runs_that_overlap(right: Any, group: Group, run: Any) -> bool:
-    """Only where a run begins is compared."""
+def put_overlapping_runs_into_one_group(right: Any, group: Group, run: Any) -> bool:
+    """Only the first keys of runs are compared."""
     last, run.last = run.last, run.first
     try:
         return bool(right(group, run))
@@ -457,7 +459,7 @@ def group_runs_that_overlap(right: Any, group: Group, run: Any) -> bool:
 
 @planted(Checkpoint, "merge", seed=4)
 def merge_with_a_floor_that_is_not_covered(right: Any, one: Checkpoint) -> Any:
-    """It leaves out what only reads before a later floor could not see (MAP-4)."""
+    """A merge drops versions before a floor that the checkpoint does not cover yet (MAP-4)."""
     pruned, one.pruned = one.pruned, one.ceiling
     steps = list(right(one))
     one.pruned = pruned
@@ -468,31 +470,31 @@ def merge_with_a_floor_that_is_not_covered(right: Any, one: Checkpoint) -> Any:
 
 
 @planted(Replica, "_apply_compaction", seed=56)
-def let_an_ending_end_another_compaction(right: Any, one: Replica, gsn: int, tag: int, payload: bytes) -> None:
-    """Whatever is under way."""
+def accept_the_ending_of_another_compaction(right: Any, one: Replica, gsn: int, tag: int, payload: bytes) -> None:
+    """An ENDING ends the current compaction, even if it names another one."""
     right(one, gsn, tag, encode_ending(one.begun) if tag == ENDING and one.begun else payload)
 
 
 @planted(Coordinator, "oldest_needed", seed=11)
-def compact_what_is_pinned(right: Any, coordinator: Coordinator, floor: int) -> int:
-    """Pins hold nothing back."""
+def ignore_pins_in_compaction(right: Any, coordinator: Coordinator, floor: int) -> int:
+    """Pinned versions are compacted."""
     return floor
 
 
 @planted(ClientLeases, "versions", seed=4)
-def compact_what_clients_hold(right: Any, leases: ClientLeases) -> list[int]:
-    """Leases are ignored."""
+def ignore_client_leases_in_compaction(right: Any, leases: ClientLeases) -> list[int]:
+    """Versions under a client's lease are compacted."""
     return []
 
 
 @planted(Leases, "hold", seed=4)
-def hold_and_tell_no_server(right: Any, holds: Leases, holder: Any, version: int) -> None:
-    """The servers know by themselves."""
+def do_not_send_leases_to_servers(right: Any, holds: Leases, holder: Any, version: int) -> None:
+    """Clients keep their leases to themselves."""
 
 
 @planted(Compactor, "look", seed=14)
-def trim_when_another_one_has_begun(right: Any, compactor: Compactor) -> None:
-    """Who is overtaken trims, as if its own compaction had ended."""
+def trim_after_being_overtaken(right: Any, compactor: Compactor) -> None:
+    """A server whose compaction was overtaken trims as if its own had ended."""
     overtaken = compactor.phase is Phase.COPYING and compactor._replica.begun != compactor._began
     if overtaken and compactor._replica.ended != compactor._began:
         compactor._log.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
@@ -500,28 +502,30 @@ def trim_when_another_one_has_begun(right: Any, compactor: Compactor) -> None:
 
 
 @planted(Compactor, "_copy", seed=218)
-def trim_before_the_copies_are_whole(right: Any, compactor: Compactor, began: int) -> None:
-    """They will be there in a moment."""
+def trim_before_the_parts_are_appended(right: Any, compactor: Compactor, began: int) -> None:
+    """The log is trimmed before the compaction's parts are in it."""
     right(compactor, began)
     compactor._log.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
 
 
 @planted(Compactor, "_part", seed=12)
 def compact_without_the_ledger(right: Any, compactor: Compactor, part: Any, *shard: Any) -> Any:
-    """The map is what people read."""
+    """A compaction writes no ledger rows."""
     return right(compactor, LedgerRows(()) if isinstance(part, LedgerRows) else part, *shard)
 
 
 @planted(Replica, "_begin", seed=12)
-def let_commits_refer_to_what_was_dropped(right: Any, one: Replica, gsn: int, by: int, before: int) -> None:
-    """Their values were there when they were appended."""
+def accept_commits_that_refer_to_dropped_values(right: Any, one: Replica, gsn: int, by: int, before: int) -> None:
+    """Commit records may refer to values before the floor."""
     right(one, gsn, by, before)
     one.coordinator.reach = 0
 
 
 @planted(Compactor, "_needed", seed=64)
-def restate_too_little(right: Any, compactor: Compactor, keys: list[bytes], began: int, floor: int) -> Any:
-    """A value is restated only if it stands before the floor now, not where a compaction has moved it."""
+def omit_moved_values_when_restating(
+    right: Any, compactor: Compactor, keys: list[bytes], began: int, floor: int
+) -> Any:
+    """A value is restated only if it is before the floor; values that an earlier compaction moved are not."""
     for row in right(compactor, keys, began, floor):
         if row.version < floor or not isinstance(row.value, Place) or row.value.gsn < floor:
             yield row
@@ -529,42 +533,44 @@ def restate_too_little(right: Any, compactor: Compactor, keys: list[bytes], bega
 
 @planted(Compactor, "_map_parts", seed=12)
 def compact_without_the_map(right: Any, compactor: Compactor, began: int, floor: int) -> Any:
-    """What was live at the floor is forgotten."""
+    """A compaction writes no map rows, so keys that exist at the floor are lost."""
     return iter(())
 
 
 @planted(Summarizer, "_append_with_rows", seed=11)
-def tell_a_shard_without_the_rows_of_others(right: Any, summarizer: Summarizer, summary: Any) -> Any:
-    """An object's transactions stand on its shard."""
+def summarize_without_rows_of_other_shards(right: Any, summarizer: Summarizer, summary: Any) -> Any:
+    """A shard's summary lacks the transactions whose records are on other shards."""
     summarizer._rows.pop(summary.shard, None)
     return right(summarizer, summary)
 
 
 @planted(Summarizer, "_append_with_rows", seed=11)
-def tell_a_shard_that_all_was_applied(right: Any, summarizer: Summarizer, summary: Any) -> Any:
-    """What was refused is rare."""
+def summarize_without_aborted_records(right: Any, summarizer: Summarizer, summary: Any) -> Any:
+    """A shard's summary lists no aborted records."""
     return right(summarizer, summary._replace(aborted=()))
 
 
-# ---- several ranges in one question
+# ---- several ranges in one request
 
 
 @planted(query_executor, "_multi_rows", seed=7)
-def read_later_ranges_as_of_now(right: Any, one: Replica, asked: messages.MultiScan, at: int, most: int) -> Any:
-    """Each is right by itself."""
-    found, now = right(one, asked, at, most), right(one, asked, one.applied, most)
+def read_later_ranges_at_the_newest_version(
+    right: Any, one: Replica, request: messages.MultiScan, at: int, max_rows: int
+) -> Any:
+    """Only the first range is read at the requested version."""
+    found, now = right(one, request, at, max_rows), right(one, request, one.applied, max_rows)
     return messages.MultiRows((*found.ranges[:1], *now.ranges[1:]))
 
 
 @planted(ReadClient, "_multi_scan", seed=7)
-def read_each_page_of_ranges_as_of_now(
+def read_each_page_at_the_newest_version(
     right: Any, readings: ReadClient, reading: Any, request: calls.MultiScan
 ) -> None:
-    """A session is good enough."""
+    """Each page is read at the session's newest version."""
     right(readings, reading, request._replace(consistency=Consistency.SESSION, version=0))
 
 
 @planted(RangePages, "take", seed=3)
-def forget_what_a_page_left_over(right: Any, pages: RangePages, found: Any) -> None:
-    """Ranges are short."""
+def drop_the_rest_of_a_truncated_range(right: Any, pages: RangePages, found: Any) -> None:
+    """A range that did not fit in a page is treated as complete."""
     right(pages, [(rows, False) for rows, _ in found])

@@ -61,7 +61,7 @@ class Host(ClusterBackend):
 
     async def commit(self, work: Workspace) -> int:
         op = self._now = self.ops[work]
-        op.snapshot, op.believes = work.snapshot, work.speculated is not None
+        op.snapshot, op.is_speculative = work.snapshot, work.speculated is not None
         version = await super().commit(work)
         if op.status == "open":
             op.version, op.is_linearizable = version, True
@@ -77,11 +77,11 @@ class Host(ClusterBackend):
         try:
             committed = await super()._commit(request._replace(txn_id=op.txn, deadline=deadline))
         except (Unavailable, OutcomeUnknown) as error:
-            op.told, op.seen = error, {} if op.believes else op.seen
+            op.error, op.seen = error, {} if op.is_speculative else op.seen
             application.end(op, "fail" if isinstance(error, Unavailable) else "info")
             raise
         op.version, op.verdict, op.winner = committed.version, committed.verdict, committed.winner
-        if op.believes and not committed.verdict.committed:
+        if op.is_speculative and not committed.verdict.committed:
             op.seen = {}
         application.end(op, "ok" if committed.verdict.committed else "fail")
         return committed
@@ -99,18 +99,18 @@ class Programs:
         self.running: dict[int, tuple[int, Op | None]] = {}
 
     @property
-    def is_over(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether its process has died."""
-        return self._loop.is_over
+        return self._loop.is_ended
 
     def run(self, worker: int) -> None:
         """Begin a program."""
         self._last += 1
         self.running[self._last] = worker, None
         task = self._loop.create_task(self._run(self._last))
-        task.add_done_callback(partial(self._over, self._last))
+        task.add_done_callback(partial(self._ended, self._last))
 
-    def _over(self, number: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         task.result()
         worker, _ = self.running.pop(number)
         self._application.has_run(worker)
@@ -120,10 +120,10 @@ class Programs:
         keys = draw.sample(LISTS, draw.choice((1, 1, 1, 2)))
         if draw.random() < 0.3:
             keys = draw.sample(CELLS, draw.choice((1, 2)))
-        ends = draw.choice(("append", "append", "append", "delete", "nothing", "refuse"))
+        action = draw.choice(("append", "append", "append", "delete", "nothing", "refuse"))
         delivered: Op | None = None
         try:
-            delivered = await self._database.attempt("run", ATTEMPTS, self._body, number, keys, ends)
+            delivered = await self._database.attempt("run", ATTEMPTS, self._body, number, keys, action)
         except Refused as refused:
             (delivered,) = refused.args
         except VersionTrimmed as error:
@@ -144,7 +144,7 @@ class Programs:
             self._application.end(op, "fail")
         self.running[number] = worker, None
 
-    async def _body(self, txn: aio.Transaction, number: int, keys: list[bytes], ends: str) -> Op:
+    async def _body(self, txn: aio.Transaction, number: int, keys: list[bytes], action: str) -> Op:
         """Read some keys, and append to the first one, delete it, or only read."""
         self._forget(number)
         application = self._application
@@ -153,12 +153,12 @@ class Programs:
         self._host.ops[txn] = op
         for key in keys:
             op.seen[key] = await txn.get(key)
-            op.snapshot, op.believes = txn.snapshot, txn.speculated is not None
-        if ends == "append":
+            op.snapshot, op.is_speculative = txn.snapshot, txn.speculated is not None
+        if action == "append":
             txn.put(keys[0], b",".join([*elements_of(op.seen[keys[0]]), application.name()]))
-        elif ends == "delete":
+        elif action == "delete":
             txn.delete(keys[0])
-        elif ends == "refuse":
+        elif action == "refuse":
             raise Refused(op)
         return op
 
@@ -166,7 +166,7 @@ class Programs:
         """The workers whose process has died; their operations under way have unknown outcomes."""
         for worker, op in self.running.values():
             if op is not None and op.status == "open":
-                if op.believes or op.txn is None:
+                if op.is_speculative or op.txn is None:
                     op.seen = {}
                 self._application.end(op, "fail" if op.txn is None else "info")
             yield worker

@@ -166,10 +166,10 @@ class Simulation(LogSimulation):
         for op in self.history.ops[-len(applications) :]:
             if op.version == 0:
                 raise Failure("liveness: a fresh put succeeds", f"{op}")
-        self._settle_down(limit)
+        self._wait_for_compactions(limit)
         auditor = Operator(self.cluster.add_application("auditor"))
         auditor.process.start()
-        settled = self._settle(auditor, limit)
+        settled = self._settle_unknown(auditor, limit)
         answers = self._answers(auditor, limit)
         replayed = self._compare_servers(limit)
         self._compare_answers(answers, replayed)
@@ -180,7 +180,7 @@ class Simulation(LogSimulation):
         authors = {version: ops[txn] for version, txn in replayed.authors.items() if txn in ops}
         check_all(self.history, Model(replayed.versions, authors, self.cluster.floors), settled)
 
-    def _settle_down(self, limit: int) -> None:
+    def _wait_for_compactions(self, limit: int) -> None:
         """Wait until compactions have ended and the log is trimmed."""
         cluster = self.cluster
         tail = self._ask(log.Tail(), limit)
@@ -196,7 +196,7 @@ class Simulation(LogSimulation):
                 for core in cores
             )
 
-        self._wait(limit, is_quiet, "compactions come to their end", cluster.mapping)
+        self._wait(limit, is_quiet, "compactions end", cluster.mapping)
 
     def _ask_auditor(self, auditor: Operator, request: Any, limit: int) -> Any:
         result = auditor.ask(request, limit)
@@ -204,7 +204,7 @@ class Simulation(LogSimulation):
             raise Failure("liveness: the auditor is served", f"{request}: {result!r}")
         return result
 
-    def _settle(self, auditor: Operator, limit: int) -> dict[TxnId, Ended]:
+    def _settle_unknown(self, auditor: Operator, limit: int) -> dict[TxnId, Ended]:
         """The outcomes of all transactions whose clients did not get one."""
         settled = {}
         for op in self.history.ops:
@@ -240,7 +240,7 @@ class Simulation(LogSimulation):
             below = [entry for entry in versions if entry[0] <= floor][-1:]
             right = [*(entry for entry in below if entry[1] is not None), *(it for it in versions if it[0] > floor)]
             if answered != right:
-                raise Failure("the database says what the log says", f"{key!r} is {answered}, not {right}")
+                raise Failure("the database matches a replay of the log", f"{key!r} is {answered}, not {right}")
 
     # ---- servers
 
@@ -269,14 +269,14 @@ class Simulation(LogSimulation):
         self.records = applied
         for gsn, record in cluster.archive.items():
             if gsn >= oldest and gsn <= applied and truth.records.get(gsn) != tuple(record[1:]):
-                raise Failure("DBS-1: servers apply what the log says", f"{record} and {truth.records.get(gsn)}")
+                raise Failure("DBS-1: servers apply the records of the log", f"{record} and {truth.records.get(gsn)}")
             if gsn <= applied:
                 truth.records[gsn] = record.time, record.tag, record.payload
         replayed = Replayed(truth, cluster.values)
         fresh = replayed.replica
         for number, (_, image) in images.items():
             if image != fresh.image():
-                raise Failure("DBS-1: servers and a replay are the same", f"{cluster.mapping[number].address}")
+                raise Failure("DBS-1: servers and a replay have the same state", f"{cluster.mapping[number].address}")
         if oldest > 1:
             self._rebuild(limit)
         self._count(truth)
@@ -286,24 +286,26 @@ class Simulation(LogSimulation):
         return replayed
 
     def _check_shards(self, truth: Truth, replayed: Replayed) -> None:
-        """DBS-17: the records of a shard alone give the versions of its objects, up to some version."""
+        """DBS-17: the records of one shard give the versions of its objects, up to some version."""
         placement = PLACEMENTS[self.plan.top.placement]
         for key in KEYS if placement is not None else ():
             try:
-                through, versions = told_by_shard(truth, key, placement)
+                through, versions = versions_by_shard(truth, key, placement)
             except Unavailable:
-                self.world.counts["a shard cannot tell"] += 1
+                self.world.counts["history from one shard unavailable"] += 1
                 continue
-            self.world.counts["told by a shard alone"] += 1
+            self.world.counts["history from one shard"] += 1
             whole = [entry for entry in replayed.versions.get(key, ()) if entry[0] <= through][::-1]
             shown, rest = whole[: len(versions)], whole[len(versions) :]
             floor = replayed.replica.coordinator.floor
             is_cut = rest and (versions[-1][0] if versions else through + 1) > floor
             if versions != shown or (is_cut and (rest[0][0] > floor or rest[0][1] is not None)):
-                raise Failure("DBS-17: a shard knows its objects", f"{key!r} to {through} is {versions}, not {whole}")
+                raise Failure(
+                    "DBS-17: a shard has the history of its objects", f"{key!r} to {through} is {versions}, not {whole}"
+                )
 
     def _rebuild(self, limit: int) -> None:
-        """DBS-12: the trimmed log alone gives the same state."""
+        """DBS-12: a server that reads only the trimmed log gets the same state."""
         self.world.counts["rebuilt of a trimmed log"] += 1
         process = self.cluster.add_server_alone("rebuilder")
         process.start()
@@ -319,12 +321,12 @@ class Simulation(LogSimulation):
             self.world.after(MILLISECOND, look)
 
         look()
-        self._wait(limit, lambda: bool(found), "a server gets all from the trimmed log", [])
+        self._wait(limit, lambda: bool(found), "a server rebuilds the map from the trimmed log", [])
         if not found[0]:
-            raise Failure("DBS-12: the trimmed log says what the whole one did", "")
+            raise Failure("DBS-12: the trimmed log gives the same state", "")
 
     def _count(self, truth: Truth) -> None:
-        """Count events that must occur in some seeds for the checks to mean anything."""
+        """Count events that must occur in some seeds, since the checks of these seeds are vacuous without them."""
         counts, seen = self.world.counts, set[bytes]()
         for _, tag, payload in truth.records.values():
             counts["large value"] += tag == VALUE
@@ -370,21 +372,21 @@ class Replayed:
 
 def check_decisions(truth: Truth, fresh: Replica) -> None:
     """DBS-8: the decision records name every aborted commit record up to the version that the last one covers."""
-    through, told = 0, set[int]()
+    through, declared = 0, set[int]()
     for gsn in sorted(truth.records):
         if truth.records[gsn][1] == DECISION:
             decision = decode_decision(truth.records[gsn][2])
             if decision.after > through or decision.through >= gsn:
                 raise Failure("DBS-8: decision records leave no gap", f"{decision} at {gsn} after {through}")
             through = max(through, decision.through)
-            told.update(decision.aborted)
+            declared.update(decision.aborted)
     aborted = set(fresh.coordinator.ledger.aborted_between(0, through))
-    told = {gsn for gsn in told if gsn >= fresh.coordinator.floor}  # earlier ones are no longer kept
-    if told != aborted:
-        raise Failure("DBS-8: decision records say what was decided", f"{told ^ aborted} up to {through}")
+    declared = {gsn for gsn in declared if gsn >= fresh.coordinator.floor}  # earlier decisions are no longer kept
+    if declared != aborted:
+        raise Failure("DBS-8: decision records match the decisions", f"{declared ^ aborted} up to {through}")
 
 
-def told_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[int, list[tuple[int, bytes | None]]]:
+def versions_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[int, list[tuple[int, bytes | None]]]:
     """(through which version, the versions) by the records of the shard of `key`. Raises Unavailable."""
     shard = placement(key) or 0
     history = ShardHistory(key, shard)
@@ -397,7 +399,9 @@ def told_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[int, 
         if isinstance(value, Place):
             _, tag, payload = truth.records[value.gsn]
             if value.gsn < truth.oldest or not value.has(tag, payload):
-                raise Failure("DBS-13: a shard names where its values stand", f"{version} of {key!r} at {value}")
+                raise Failure(
+                    "DBS-13: a shard's history has the positions of its values", f"{version} of {key!r} at {value}"
+                )
             value = payload
         found.append((version, value))
     return through, found
@@ -414,13 +418,13 @@ def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
         if op.what not in WRITERS or op.txn is None:
             continue
         if op.version and first.get(op.txn) != op.version:
-            raise Failure("DBS-6: a verdict is of the first record", f"{op}: {first.get(op.txn)}")
+            raise Failure("DBS-6: a verdict is that of the first record", f"{op}: {first.get(op.txn)}")
         if op.version:
             decided = replayed.decided.get(op.txn)
             if decided is None or (decided.verdict, decided.winner) != (op.verdict, op.winner):
-                raise Failure("DBS-6: a verdict is what the log says", f"{op}: {decided}")
+                raise Failure("DBS-6: a verdict matches the log", f"{op}: {decided}")
         elif op.status == "fail" and replayed.outcome(op.txn).committed:
-            raise Failure("DBS-7: what failed was never applied", f"{op}")
+            raise Failure("DBS-7: a failed transaction is not applied", f"{op}")
 
 
 def simulate(

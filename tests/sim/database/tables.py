@@ -147,8 +147,8 @@ class Drive:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _damaged(self, why: BaseException) -> None:
-        raise Failure("a checkpoint can be written and read", f"{self._process.address}: {why!r}")
+    def _damaged(self, error: BaseException) -> None:
+        raise Failure("a checkpoint can be written and read", f"{self._process.address}: {error!r}")
 
     def write(self, work: Callable[[], None]) -> int:
         """Run the next step of the checkpoint thread; returns its duration."""

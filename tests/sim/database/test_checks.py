@@ -26,7 +26,7 @@ LOST = TxnId(9, 9)
 
 
 class Story:
-    """A history that is right, to be spoiled: every kind of operation, one after another; (model, settled) with it."""
+    """A correct history with every kind of operation, and its model; each test corrupts it in one way."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -49,12 +49,12 @@ class Story:
         self.past = self.op("history", version=9, histories={CELL: [(9, b"lost"), (7, b"v")]}, floor=6)
         self.begun = self.op("put", txn=TxnId(3, 1), version=10, writes={SECOND: b"p"})
         self.program = self.op(
-            "run", txn=TxnId(3, 2), version=11, writes={SECOND: b"p,q"}, seen={SECOND: b"p"}, believes=True
+            "run", txn=TxnId(3, 2), version=11, writes={SECOND: b"p,q"}, seen={SECOND: b"p"}, is_speculative=True
         )
         self.program.conditions = (logdb.equals(SECOND, b"p"),)
         self.looker = self.op("run", snapshot=11, version=11, seen={SECOND: b"p,q"}, is_linearizable=True)
         self.deletion = self.op("delete", txn=TxnId(3, 3), version=12, writes={SECOND: None})
-        self.anew = self.op("put", txn=TxnId(3, 4), version=13, writes={SECOND: b"r"})
+        self.recreated = self.op("put", txn=TxnId(3, 4), version=13, writes={SECOND: b"r"})
         self.outdated = self.op("append", "fail", txn=TxnId(3, 5), snapshot=4, version=14, writes={LIST: b"late"})
         self.outdated.verdict = Verdict(Reason.TOO_OLD)
         self.outcome = self.op("outcome", result=(TxnId(1, 2), Outcome(Status.COMMITTED, 3)))
@@ -79,7 +79,7 @@ class Story:
         return op
 
     def check(self) -> None:
-        """The author of a version is the one whose values it has."""
+        """Run all checks; the author of a version is the operation that wrote its values."""
         names = {value: op for op in self.history.ops for value in op.writes.values() if value is not None}
         versions = [(version, value) for key in self.versions for version, value in self.versions[key]]
         authors = self.authors | {version: names[value] for version, value in versions if value in names}
@@ -96,33 +96,33 @@ def write_twice(story: Story) -> None:
     story.versions[CELL].append((20, b"lost"))
 
 
-def write_from_nowhere(story: Story) -> None:
-    story.versions[CELL].append((20, b"nobody's"))
+def write_without_an_author(story: Story) -> None:
+    story.versions[CELL].append((20, b"unknown"))
 
 
-def apply_what_failed(story: Story) -> None:
+def apply_a_failed_transaction(story: Story) -> None:
     story.versions[CELL].append((20, b"refused"))
 
 
-def apply_half(story: Story) -> None:
+def apply_part_of_a_transaction(story: Story) -> None:
     story.transfer.status, story.transfer.version = "info", 0
     del story.versions[ONE]
 
 
-def deny_what_is_there(story: Story) -> None:
+def report_a_committed_write_as_aborted(story: Story) -> None:
     story.settled = {LOST: Outcome(Status.ABORTED, 9)}
 
 
-def claim_what_is_not_there(story: Story) -> None:
+def report_a_missing_write_as_committed(story: Story) -> None:
     del story.versions[CELL][1]
     story.read.reads = {}
 
 
-def read_half(story: Story) -> None:
+def read_part_of_a_transaction(story: Story) -> None:
     story.read.reads[ONE] = (0, None)
 
 
-def scan_less(story: Story) -> None:
+def omit_a_scanned_key(story: Story) -> None:
     story.read.scans[(b"account ", None)] = {ONE: b"90 x"}
 
 
@@ -131,16 +131,16 @@ def lose_an_update(story: Story) -> None:
     story.second.scans.clear()
 
 
-def see_no_phantom(story: Story) -> None:
+def allow_a_phantom(story: Story) -> None:
     story.second.snapshot, story.second.reads = 0, {}
     story.second.scans = {(b"list ", b"list:"): {}}
 
 
-def look_on_arrival(story: Story) -> None:
+def commit_with_a_false_condition(story: Story) -> None:
     story.cas.conditions = (logdb.exists(CELL),)
 
 
-def read_the_past(story: Story) -> None:
+def read_a_stale_version(story: Story) -> None:
     story.read.version, story.read.session, story.read.reads = 6, 0, {CELL: (0, None)}
 
 
@@ -149,31 +149,31 @@ def commit_in_the_past(story: Story) -> None:
     story.first.returned = story.first.invoked + 1
 
 
-def commit_in_the_past_unheard_of(story: Story) -> None:
+def commit_in_the_past_without_a_reply(story: Story) -> None:
     story.history.ops.append(story.history.ops.pop(story.history.ops.index(story.first)))
     story.first.status, story.first.version, story.first.invoked, story.first.returned = "info", 0, 1000, 1001
     story.settled = {**story.settled, TxnId(1, 1): Outcome(Status.COMMITTED, 2)}
 
 
-def go_back(story: Story) -> None:
+def read_before_the_session_version(story: Story) -> None:
     story.read.is_linearizable = False
     story.read.session = 10
 
 
-def blame_the_innocent(story: Story) -> None:
+def report_a_conflict_on_an_unread_key(story: Story) -> None:
     story.loser.verdict = Verdict(Reason.CONFLICT, CELL, 3)
 
 
-def blame_what_came_later(story: Story) -> None:
+def report_a_conflict_with_a_version_in_the_snapshot(story: Story) -> None:
     story.loser.snapshot, story.loser.reads = 3, {LIST: (3, b"a,b")}
 
 
-def name_another_winner(story: Story) -> None:
+def report_the_wrong_winner(story: Story) -> None:
     story.loser.verdict, story.loser.version = Verdict(Reason.CONFLICT, LIST, 3), 5
-    story.loser.winner = "somebody else"
+    story.loser.winner = "another label"
 
 
-def fail_a_condition_that_held(story: Story) -> None:
+def report_a_true_condition_as_failed(story: Story) -> None:
     story.tested.conditions = (logdb.exists(CELL),)
 
 
@@ -182,91 +182,91 @@ def shorten_a_list(story: Story) -> None:
     story.versions[LIST][1] = (3, b"b")
 
 
-def make_money(story: Story) -> None:
+def change_the_total(story: Story) -> None:
     story.transfer.writes = {ONE: b"91 x", OTHER: b"110 x"}
     story.versions[ONE] = [(6, b"91 x")]
 
 
-def forget_an_outcome(story: Story) -> None:
+def report_a_committed_transaction_as_not_found(story: Story) -> None:
     story.outcome.result = TxnId(1, 2), Outcome(Status.NOT_FOUND, 0)
 
 
-def tell_two_ends(story: Story) -> None:
+def report_two_outcomes(story: Story) -> None:
     story.op("outcome", result=(TxnId(7, 7), Outcome(Status.COMMITTED, 4)))
     story.op("outcome", result=(TxnId(7, 7), Outcome(Status.ABORTED, 4)))
 
 
-def delete_from_nowhere(story: Story) -> None:
+def delete_without_an_author(story: Story) -> None:
     story.versions[ONE].append((20, None))
 
 
-def read_what_was_deleted(story: Story) -> None:
+def read_a_deleted_value(story: Story) -> None:
     story.op("read", version=12, reads={SECOND: (11, b"p,q")})
 
 
-def forget_a_deletion(story: Story) -> None:
+def report_a_recent_deletion_as_absent(story: Story) -> None:
     story.op("read", version=12, reads={SECOND: (0, None)}, floor=11)
 
 
-def let_a_list_grow_over_its_deletion(story: Story) -> None:
-    story.anew.writes = {SECOND: b"r,r"}
+def keep_elements_across_a_deletion(story: Story) -> None:
+    story.recreated.writes = {SECOND: b"r,r"}
     story.versions[SECOND][3] = (13, b"r,r")
 
 
-def return_what_was_believed(story: Story) -> None:
+def return_a_wrong_speculated_value(story: Story) -> None:
     story.looker.seen, story.looker.snapshot = {SECOND: b"never"}, 0
 
 
-def raise_what_was_believed(story: Story) -> None:
-    story.op("run", "fail", seen={SECOND: b"never"}, believes=True)
+def raise_on_a_wrong_speculated_value(story: Story) -> None:
+    story.op("run", "fail", seen={SECOND: b"never"}, is_speculative=True)
 
 
-def commit_upon_a_wrong_belief(story: Story) -> None:
+def commit_with_a_wrong_speculated_value(story: Story) -> None:
     story.program.seen, story.program.conditions = {SECOND: b"never"}, ()
 
 
-def cut_a_history_short(story: Story) -> None:
+def drop_the_end_of_a_key_history(story: Story) -> None:
     story.past.histories[CELL].pop()
 
 
-def call_too_old_what_was_not(story: Story) -> None:
+def report_a_valid_snapshot_as_too_old(story: Story) -> None:
     story.outdated.snapshot = 6
 
 
 BAD: dict[Callable[[Story], None], str] = {
-    lose_a_commit: "nothing lost",
-    write_twice: "nothing twice",
-    write_from_nowhere: "nothing from nowhere",
-    apply_what_failed: "what failed was never applied",
-    apply_half: "all of a transaction or nothing",
-    deny_what_is_there: "an outcome is what the log says",
-    claim_what_is_not_there: "an outcome is what the log says",
-    read_half: "a read is of one snapshot",
-    scan_less: "a read is of one snapshot",
-    lose_an_update: "a transaction sees all before it",
-    see_no_phantom: "a transaction sees all before it",
-    look_on_arrival: "a condition holds where it was tested",
-    read_the_past: "reads keep to real time",
+    lose_a_commit: "no acknowledged write is lost",
+    write_twice: "a transaction is applied once",
+    write_without_an_author: "every write has an author",
+    apply_a_failed_transaction: "a failed transaction is not applied",
+    apply_part_of_a_transaction: "a transaction is atomic",
+    report_a_committed_write_as_aborted: "an outcome matches the log",
+    report_a_missing_write_as_committed: "an outcome matches the log",
+    read_part_of_a_transaction: "a read returns one snapshot",
+    omit_a_scanned_key: "a read returns one snapshot",
+    lose_an_update: "a transaction reads the state before its version",
+    allow_a_phantom: "a transaction reads the state before its version",
+    commit_with_a_false_condition: "a condition holds at the commit version",
+    read_a_stale_version: "reads keep to real time",
     commit_in_the_past: "commits keep to real time",
-    commit_in_the_past_unheard_of: "commits keep to real time",
-    go_back: "a session does not go back",
-    blame_the_innocent: "a conflict is one",
-    blame_what_came_later: "a conflict is one",
-    name_another_winner: "the winner is who won",
-    fail_a_condition_that_held: "the conditions that failed did",
+    commit_in_the_past_without_a_reply: "commits keep to real time",
+    read_before_the_session_version: "a session never reads an older version",
+    report_a_conflict_on_an_unread_key: "a reported conflict exists",
+    report_a_conflict_with_a_version_in_the_snapshot: "a reported conflict exists",
+    report_the_wrong_winner: "the reported winner wrote the conflicting version",
+    report_a_true_condition_as_failed: "the reported failed conditions do not hold",
     shorten_a_list: "a list only grows",
-    make_money: "the bank's total",
-    forget_an_outcome: "an outcome is as of now",
-    tell_two_ends: "a transaction has one end",
-    delete_from_nowhere: "nothing from nowhere",
-    read_what_was_deleted: "a read is of one snapshot",
-    forget_a_deletion: "a read is of one snapshot",
-    let_a_list_grow_over_its_deletion: "a list only grows",
-    return_what_was_believed: "a read is of one snapshot",
-    raise_what_was_believed: "a read is of one snapshot",
-    commit_upon_a_wrong_belief: "a transaction sees all before it",
-    cut_a_history_short: "a history is what was written",
-    call_too_old_what_was_not: "too old is what was compacted away",
+    change_the_total: "the bank's total",
+    report_a_committed_transaction_as_not_found: "an outcome includes commits that have returned",
+    report_two_outcomes: "a transaction has one outcome",
+    delete_without_an_author: "every write has an author",
+    read_a_deleted_value: "a read returns one snapshot",
+    report_a_recent_deletion_as_absent: "a read returns one snapshot",
+    keep_elements_across_a_deletion: "a list only grows",
+    return_a_wrong_speculated_value: "a read returns one snapshot",
+    raise_on_a_wrong_speculated_value: "a read returns one snapshot",
+    commit_with_a_wrong_speculated_value: "a transaction reads the state before its version",
+    drop_the_end_of_a_key_history: "a key's history matches its writes",
+    report_a_valid_snapshot_as_too_old: "only compacted snapshots are too old",
 }
 
 
@@ -283,7 +283,7 @@ def test_a_bad_history_fails(spoil: Callable[[Story], None]) -> None:
     assert failure.value.check == BAD[spoil]
 
 
-# ---- against the log
+# ---- comparison with the log
 
 
 def log_of(*records: tuple[int, bytes]) -> tuple[Truth, Replayed]:
@@ -298,19 +298,19 @@ def a_commit(sequence: int, *, conditions: Any = ()) -> tuple[int, bytes]:
 FAILING = a_commit(2, conditions=(logdb.absent(CELL),))
 
 
-def test_decision_records_with_a_gap_are_seen() -> None:
-    told = DECISION, encode_decision(Decision(0, 2, [2]))
-    truth, fresh = log_of(a_commit(1), FAILING, told)
+def test_decision_records_with_a_gap_are_reported() -> None:
+    record = DECISION, encode_decision(Decision(0, 2, [2]))
+    truth, fresh = log_of(a_commit(1), FAILING, record)
     check_decisions(truth, fresh.replica)
     truth.records[3] = (3, DECISION, encode_decision(Decision(1, 2, [2])))
     with pytest.raises(Failure, match="leave no gap"):
         check_decisions(truth, fresh.replica)
     truth.records[3] = (3, DECISION, encode_decision(Decision(0, 2, [])))
-    with pytest.raises(Failure, match="say what was decided"):
+    with pytest.raises(Failure, match="match the decisions"):
         check_decisions(truth, fresh.replica)
 
 
-def test_verdicts_that_the_log_does_not_bear_out_are_seen() -> None:
+def test_verdicts_that_contradict_the_log_are_reported() -> None:
     truth, fresh = log_of(a_commit(1), FAILING, a_commit(1))
     history = History()
     op = history.invoke("put", "client", 0)
@@ -318,11 +318,11 @@ def test_verdicts_that_the_log_does_not_bear_out_are_seen() -> None:
     history.complete(op, "ok", 0)
     check_verdicts(history, truth, fresh)
     op.version = 3
-    with pytest.raises(Failure, match="of the first record"):
+    with pytest.raises(Failure, match="that of the first record"):
         check_verdicts(history, truth, fresh)
     op.txn, op.version = TxnId(1, 2), 2
-    with pytest.raises(Failure, match="what the log says"):
+    with pytest.raises(Failure, match="matches the log"):
         check_verdicts(history, truth, fresh)
     op.txn, op.version, op.verdict, op.status = TxnId(1, 1), 0, None, "fail"
-    with pytest.raises(Failure, match="never applied"):
+    with pytest.raises(Failure, match="is not applied"):
         check_verdicts(history, truth, fresh)

@@ -1,4 +1,4 @@
-"""The applications of the database: four workloads, and questions for the outcomes of transactions.
+"""The applications of the database: four workloads, and requests for the outcomes of transactions.
 
 - list-append: transactions over several keys, each of which holds a list; every element is appended once. Sometimes a
   list is deleted, and starts again.
@@ -99,8 +99,8 @@ def load_of(draw: random.Random) -> Load:
 
 
 class Shared:
-    """State that workers share: transactions to ask about, the versions that compactions allow, and the `tail` of the
-    log.
+    """State that workers share: transactions whose outcomes are requested, the versions that compactions allow, and the
+    `tail` of the log.
 
     `pinned`: by name the version that is certainly pinned, and since when. `left`: names whose client has died.
     """
@@ -200,7 +200,7 @@ class Application:
 
     def _answered(self, answer: Answer) -> None:
         if isinstance(answer.result, Exception):
-            self.world.counts[f"told {type(answer.result).__name__}"] += 1
+            self.world.counts[f"returned {type(answer.result).__name__}"] += 1
         if answer.call in self._waiting:
             self._waiting.pop(answer.call).set_result(answer.result)
             return
@@ -211,7 +211,7 @@ class Application:
 
     def _run(self, worker: int) -> None:
         self.world.counts["run"] += 1
-        if self._programs is None or self._programs.is_over:
+        if self._programs is None or self._programs.is_ended:
             self._programs = Programs(self)
         self._programs.run(worker)
 
@@ -222,7 +222,7 @@ class Application:
         self.process.call(self._calls, request)
 
     def has_run(self, worker: int) -> None:
-        """A program is over."""
+        """A program has ended."""
         if not self.stopping:
             self.world.after(int(self.draw.expovariate(1) * self.load.think_ns) + 1, self._act, worker)
 
@@ -266,9 +266,9 @@ class Application:
     def _begin(self, op: Op) -> Iterator[Any]:
         """A snapshot. Writers accept one of any server, since stale reads make them abort."""
         result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION, SESSION)))
-        op.snapshot = self._must(op, result, int)
+        op.snapshot = self._expect(op, result, int)
 
-    def _must(self, op: Op, result: Any, *kinds: type) -> Any:
+    def _expect(self, op: Op, result: Any, *kinds: type) -> Any:
         if isinstance(result, VersionTrimmed):
             self.refused(op, result)
             self.world.counts["overtaken by a compaction"] += 1
@@ -277,19 +277,19 @@ class Application:
             raise Failure("an answer of a kind that its call cannot have", f"{op}: {result!r}")
         return result
 
-    def refused(self, op: Op, why: VersionTrimmed) -> None:
+    def refused(self, op: Op, error: VersionTrimmed) -> None:
         """A version is refused only if it is before a floor of the history, and neither a pin nor a client's lease has
         kept it."""
-        floors, version, oldest = self.shared.floors, why.version, why.oldest
+        floors, version, oldest = self.shared.floors, error.version, error.oldest
         if not (version < oldest <= floors.floor and floors.had(oldest)):
-            raise Failure("what is refused was compacted away", f"{op}: {why}; the floor is {floors.floor}")
+            raise Failure("only compacted versions are refused", f"{op}: {error}; the floor is {floors.floor}")
         pinned = [name for name, (at, since) in self.shared.pinned.items() if at <= version and since < op.invoked]
         if pinned:
-            raise Failure("what is pinned can be read", f"{op}: {why}; {pinned}")
+            raise Failure("pinned versions can be read", f"{op}: {error}; {pinned}")
 
     def _get(self, op: Op, keys: list[bytes]) -> Iterator[Any]:
         result = yield requests.Get(keys, SNAPSHOT, op.snapshot)
-        found = self._must(op, result, requests.Found)
+        found = self._expect(op, result, requests.Found)
         op.reads.update(zip(keys, found.entries, strict=True))
 
     def _commit(self, op: Op) -> Iterator[Any]:
@@ -300,7 +300,7 @@ class Application:
         result = yield requests.Commit(
             dict(op.writes), op.snapshot, op.label, sorted(op.reads), list(op.scans), op.conditions, op.txn, deadline
         )
-        self._must(op, result, requests.Committed, Unavailable, OutcomeUnknown)
+        self._expect(op, result, requests.Committed, Unavailable, OutcomeUnknown)
         if isinstance(result, requests.Committed):
             op.version, op.verdict, op.winner = result.version, result.verdict, result.winner
             self.world.counts[f"verdict {result.verdict.reason.name}"] += 1
@@ -308,7 +308,7 @@ class Application:
                 raise Failure("a verdict is of its transaction", f"{op}: {result}")
             self.end(op, "ok" if result.verdict.committed else "fail")
         else:
-            op.told = result
+            op.error = result
             self.end(op, "fail" if isinstance(result, Unavailable) else "info")
 
     def _append(self, op: Op) -> Steps:
@@ -334,7 +334,7 @@ class Application:
         rows: dict[bytes, bytes] = {}
         while True:
             result = yield requests.Scan(start, end, reverse, self.draw.choice((2, 1_000)), consistency, version)
-            page = self._must(op, result, requests.Page)
+            page = self._expect(op, result, requests.Page)
             rows.update(page.rows)
             if not page.more:
                 op.scans[span] = rows
@@ -363,7 +363,7 @@ class Application:
         """A test-and-multi-put of one key, against its current value."""
         key = self.draw.choice(CELLS)
         result = yield requests.Get([key], self.draw.choice((LINEARIZABLE, SESSION)))
-        version, value = self._must(op, result, requests.Found).entries[0]
+        version, value = self._expect(op, result, requests.Found).entries[0]
         if value is None:
             condition = logdb.absent(key)
         elif self.draw.random() < 0.5:
@@ -389,7 +389,7 @@ class Application:
         keys = self.draw.choice((ACCOUNTS, LISTS, [self.draw.choice(KEYS)]))
         op.is_linearizable = consistency is LINEARIZABLE
         result = yield requests.Get(keys, consistency)
-        found = self._must(op, result, requests.Found)
+        found = self._expect(op, result, requests.Found)
         op.version = found.version
         op.reads.update(zip(keys, found.entries, strict=True))
         self.end(op, "ok")
@@ -403,7 +403,7 @@ class Application:
         version = self.draw.choice((versions[-1], self.draw.choice(versions)))
         keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
         result = yield requests.Get(keys, SNAPSHOT, version)
-        op.version = self._must(op, result, requests.Found).version
+        op.version = self._expect(op, result, requests.Found).version
         op.reads.update(zip(keys, result.entries, strict=True))
         self.end(op, "ok")
 
@@ -412,7 +412,7 @@ class Application:
         tail, version = self.shared.tail(), self.shared.versions[-1] + self.draw.choice((1, 2, 4, 9))
         keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
         result = yield requests.Get(keys, SNAPSHOT, version)
-        if isinstance(self._must(op, result, requests.Found, FutureVersion), FutureVersion):
+        if isinstance(self._expect(op, result, requests.Found, FutureVersion), FutureVersion):
             if not tail <= result.newest < result.version == version:
                 what = f"{op}: {result}; the tail was {tail}"
                 raise Failure("DBS-5: a snapshot is future only beyond the tail", what)
@@ -430,7 +430,7 @@ class Application:
         entries, more = op.histories.setdefault(key, []), True
         while more:
             result = yield requests.History(key, self.draw.choice((2, 50)), consistency, below)
-            found = self._must(op, result, requests.Versions)
+            found = self._expect(op, result, requests.Versions)
             op.version = op.version or found.version
             entries += found.entries
             more = found.more
@@ -440,7 +440,7 @@ class Application:
     def _export(self, op: Op) -> Steps:
         """Read all keys slowly, with a lease on the version."""
         result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION)))
-        op.version = op.snapshot = self._must(op, result, int)
+        op.version = op.snapshot = self._expect(op, result, int)
         holder = "export", op.invoked
         yield requests.Hold(holder, op.version)
         try:
@@ -464,7 +464,7 @@ class Application:
                 self.end(op, "ok")
                 return
             result = yield requests.Pin(op.label, version)
-            self._must(op, result, int, Unavailable)
+            self._expect(op, result, int, Unavailable)
             if result == version:
                 pinned[op.label] = version, self.history.moment
                 for _ in range(self.draw.choice((1, 3))):
@@ -472,14 +472,14 @@ class Application:
                     keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
                     reading = self.invoke("snapshot")
                     result = yield requests.Get(keys, SNAPSHOT, version)
-                    reading.version = self._must(reading, result, requests.Found).version
+                    reading.version = self._expect(reading, result, requests.Found).version
                     reading.reads.update(zip(keys, result.entries, strict=True))
                     self.end(reading, "ok")
             elif isinstance(result, int) and self.shared.floors.floor <= version:
-                raise Failure("a pin that comes in time holds", f"{op}: {result}, not {version}")
+                raise Failure("a pin before the floor is granted", f"{op}: {result}, not {version}")
         pinned.pop(op.label, None)
         result = yield requests.Pin(op.label, 0)
-        if isinstance(self._must(op, result, int, Unavailable), Unavailable):
+        if isinstance(self._expect(op, result, int, Unavailable), Unavailable):
             left.append(op.label)
         self.end(op, "ok")
 
@@ -500,7 +500,7 @@ class Application:
         while left := pages.left(self.draw.choice((1, 2, 9))):
             rows = self.draw.choice((2, 1_000))
             scans = tuple([messages.Scan(start, end, reverse, rows) for start, end, _ in left])
-            found = self._must(op, (yield requests.MultiScan(scans, consistency, version)), requests.Pages)
+            found = self._expect(op, (yield requests.MultiScan(scans, consistency, version)), requests.Pages)
             pages.take((page.rows, page.more) for page in found.pages)
             consistency, version = SNAPSHOT, found.version
         op.scans.update(zip(spans, map(dict, pages.rows), strict=True))
@@ -509,13 +509,13 @@ class Application:
     # ---- ends
 
     def _outcome(self, op: Op) -> Steps:
-        """Ask for the outcome of a transaction, most often one that has ended just now."""
+        """Request the outcome of a transaction, usually one that has just ended."""
         if not self.shared.ended:
             self.end(op, "ok")
             return
         op.result = self.draw.choice((self.shared.ended[-1], self.draw.choice(self.shared.ended))), None
         result = yield requests.Outcome(op.result[0])
-        op.result = op.result[0], self._must(op, result, Outcome)
+        op.result = op.result[0], self._expect(op, result, Outcome)
         self.end(op, "ok")
 
     def _settle(self, op: Op, txn: TxnId | None = None) -> Steps:
@@ -530,11 +530,11 @@ class Application:
                 txn = txn._replace(sequence=txn.sequence + 1)
         result = yield requests.Settle(txn)
         if isinstance(result, OutcomeUnknown) and "compact" in self.load.doing:
-            self.end(op, "ok")  # too old: its outcome is no longer kept
+            self.end(op, "ok")  # the outcome is no longer stored
             return
-        op.result = txn, self._must(op, result, Outcome)
+        op.result = txn, self._expect(op, result, Outcome)
         if op.result[1].status not in (Status.COMMITTED, Status.ABORTED):
-            raise Failure("what is settled has ended", f"{op}")
+            raise Failure("a settled transaction has an outcome", f"{op}")
         self.end(op, "ok")
 
     def _compact(self, op: Op) -> Steps:
@@ -543,10 +543,10 @@ class Application:
         before = self.draw.choice(versions[-self.draw.choice((4, 20, len(versions))) :])
         deadline = None if self.draw.random() < 0.7 else self.process.now + int(self.draw.random() * 400 * MILLISECOND)
         result = yield requests.Compact(before, deadline)
-        if isinstance(self._must(op, result, requests.Compacted, Unavailable), requests.Compacted):
+        if isinstance(self._expect(op, result, requests.Compacted, Unavailable), requests.Compacted):
             self.world.counts["compacted"] += result.oldest_after > result.oldest_before
             if not (self.shared.floors.had(result.floor) and result.oldest_after <= max(self.shared.floors.cleaned, 1)):
-                raise Failure("a compaction says what it did", f"{op}: {result}")
+                raise Failure("a compaction reports its effect", f"{op}: {result}")
         self.end(op, "ok")
 
     DO: ClassVar[dict[str, Any]] = {
