@@ -22,7 +22,7 @@ def acknowledge_before_the_sync(right: Callable[..., None], commits: Commits, gs
 
 
 @planted(Checkpointer, "_finish", PLANTED)
-def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], checkpointer: Any, progress: Any) -> None:
+def checkpoint_records_that_are_not_durable(right: Callable[..., None], checkpointer: Any, progress: Any) -> None:
     target = checkpointer._unfinished[0]
     with unittest.mock.patch.object(LocalLog, "wait_durable"):
         right(checkpointer, progress)

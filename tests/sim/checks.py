@@ -18,10 +18,10 @@ from tests.sim.world import Failure
 
 @dataclass(slots=True)
 class Copy:
-    """The records of a shard from `first` on, as one of its servers holds them.
+    """The records of a shard from `first` on, as stored on one of its servers.
 
-    `owned`: the GSNs of the shard, as (first, count). `records`: without what the engine stores in front of a payload.
-    `authors`: by GSN, what identifies a record when an append is retried, such as (client, sequence number).
+    `owned`: the GSNs of the shard, as (first, count). `records`: without the engine's header of a payload.
+    `authors`: by GSN, the identity of a record when an append is retried, such as (client, sequence number).
     """
 
     member: str
@@ -34,7 +34,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Truth:
-    """The log at the end: records `oldest` to `tail`, as all copies together have them.
+    """The log at the end: records `oldest` to `tail`, joined from all copies.
 
     `records`: (time, tag, payload), `owner`: the shard, `authors`: as in `Copy`, each by GSN.
     """
@@ -55,13 +55,13 @@ def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
             for gsn in range(max(first, oldest), min(first + count, tail + 1)):
                 owned.add(gsn)
                 if truth.owner.setdefault(gsn, copy.shard) != copy.shard:
-                    raise Failure("a GSN is one record's", f"{gsn} is of {truth.owner[gsn]} and {copy.shard}")
+                    raise Failure("a GSN belongs to one shard", f"{gsn} belongs to {truth.owner[gsn]} and {copy.shard}")
         for record in copy.records:
             gsn = record.gsn
             if not oldest <= gsn <= tail:
                 continue
             if gsn not in owned:
-                raise Failure("a member gives what it owns", f"{copy.member} gives {gsn}")
+                raise Failure("a member returns only records of its shard", f"{copy.member} returns {gsn}")
             owned.discard(gsn)
             found, author = (record.time, record.tag, record.payload), copy.authors[gsn]
             if truth.records.setdefault(gsn, found) != found or truth.authors.setdefault(gsn, author) != author:
@@ -103,30 +103,30 @@ def check_agreement(history: History, truth: Truth) -> dict[int, Record]:
     only (even if one of two was trimmed since)."""
     records: dict[int, Record] = {gsn: (tag, payload) for gsn, (_, tag, payload) in truth.records.items()}
 
-    def learn(gsn: int, record: Record, source: str) -> None:
+    def add(gsn: int, record: Record, source: str) -> None:
         if records.setdefault(gsn, record) != record:
             raise Failure("the same record at the same GSN", f"{source}: {record} at {gsn}, which is {records[gsn]}")
 
     for operation in appends(history):
         for gsn, record in zip(operation.result.gsns, operation.request.records, strict=True):
-            learn(gsn, record, f"acknowledged to {operation.client}")
+            add(gsn, record, f"acknowledged to {operation.client}")
     for operation in history.operations:
         if type(operation.request) is calls.Read and isinstance(operation.result, LogRecord):
             found = operation.result
             if found.gsn != operation.request.gsn:
                 raise Failure("a read returns the record asked for", f"{operation}")
-            learn(found.gsn, (found.tag, found.payload), f"read by {operation.client}")
+            add(found.gsn, (found.tag, found.payload), f"read by {operation.client}")
     for operation, fates in outcomes(history):
         for gsn, record in fates:
             if gsn is not None:
-                learn(gsn, record, f"returned to {operation.client}, of an append of {operation.reads.client}")
+                add(gsn, record, f"returned to {operation.client}, of an append of {operation.reads.client}")
     for following in history.followings:
         for gsn, _, record in following.records:
-            learn(gsn, record, f"delivered to a subscriber of {following.client}")
-    places: dict[bytes, int] = {}
+            add(gsn, record, f"delivered to a subscriber of {following.client}")
+    positions: dict[bytes, int] = {}
     for gsn, (_, payload) in records.items():
-        if places.setdefault(payload, gsn) != gsn:
-            raise Failure("no record twice", f"{payload!r} is at {gsn}, and was at {places[payload]}")
+        if positions.setdefault(payload, gsn) != gsn:
+            raise Failure("no record twice", f"{payload!r} is at {gsn}, and was at {positions[payload]}")
     return records
 
 
@@ -140,7 +140,7 @@ def appends(history: History) -> list[Operation]:
 
 
 def outcomes(history: History) -> list[tuple[Operation, list[tuple[int | None, Record]]]]:
-    """Return the answered questions for the outcome of an append, with the GSN (or None) of each record."""
+    """Return the answered requests for the outcome of an append, with the GSN (or None) of each record."""
     return [
         (operation, list(zip(operation.result, operation.reads.request.records, strict=True)))
         for operation in history.operations
@@ -151,7 +151,7 @@ def outcomes(history: History) -> list[tuple[Operation, list[tuple[int | None, R
 def in_the_log(history: History, truth: Truth) -> list[tuple[AppendId, list[int | None]]]:
     """Return the appends of unknown outcome whose records were all sent and are all in the log: the id, and the GSN of
     each record (None if it was not sent)."""
-    places = {payload: gsn for gsn, (_, _, payload) in truth.records.items()}
+    positions = {payload: gsn for gsn, (_, _, payload) in truth.records.items()}
     found = []
     for operation in history.operations:
         if type(operation.request) is not calls.Append or not isinstance(operation.result, AppendUnknown):
@@ -159,7 +159,7 @@ def in_the_log(history: History, truth: Truth) -> list[tuple[AppendId, list[int 
         append_id = operation.result.append_id
         assert append_id is not None
         sent = [first > 0 for first, count in append_id.numbers for _ in range(count)]
-        gsns = [places.get(payload) for _, payload in operation.request.records]
+        gsns = [positions.get(payload) for _, payload in operation.request.records]
         if sent == [gsn is not None for gsn in gsns]:
             found.append((append_id, gsns))
     return found
@@ -181,7 +181,7 @@ def check_acknowledged(history: History, truth: Truth) -> None:
 
 
 def check_refused(history: History, records: dict[int, Record]) -> None:
-    """Records of refused appends never were in the log."""
+    """Records of refused appends were never in the log."""
     payloads = {payload for _, payload in records.values()}
     for operation in history.operations:
         if type(operation.request) is calls.Append and isinstance(operation.result, (Unavailable, NotOfThisShard)):
@@ -200,26 +200,26 @@ def check_order(history: History, records: dict[int, Record]) -> None:
     Sorted by time: an append raises `newest` when it returns, and every later append and tail must be above that; a
     tail raises it likewise. Appends of unknown outcome count if their records are in the log.
     """
-    moments: list[tuple[int, int, list[int], Operation]] = []
-    places = {payload: gsn for gsn, (_, payload) in records.items()}
+    events: list[tuple[int, int, list[int], Operation]] = []
+    positions = {payload: gsn for gsn, (_, payload) in records.items()}
     for operation in history.operations:
         kind = type(operation.request)
         if kind is calls.Append and type(operation.result) is calls.AppendResult:
             gsns = operation.result.gsns
-            moments += [(operation.invoked, 0, gsns, operation), (operation.returned, 1, gsns, operation)]
+            events += [(operation.invoked, 0, gsns, operation), (operation.returned, 1, gsns, operation)]
         elif kind is calls.Tail and type(operation.result) is int:
             gsns = [operation.result]
-            moments += [(operation.invoked, 2, gsns, operation), (operation.returned, 1, gsns, operation)]
+            events += [(operation.invoked, 2, gsns, operation), (operation.returned, 1, gsns, operation)]
         elif kind is calls.Append:
-            found = [places[payload] for _, payload in operation.request.records if payload in places]
-            moments += [(operation.invoked, 0, found, operation)]
-    moments.sort(key=lambda moment: moment[0])
+            found = [positions[payload] for _, payload in operation.request.records if payload in positions]
+            events += [(operation.invoked, 0, found, operation)]
+    events.sort(key=lambda moment: moment[0])
     newest = 0
-    for _, what, gsns, operation in moments:
+    for _, what, gsns, operation in events:
         if what == 1:
             newest = max([newest, *gsns])
         elif gsns and min(gsns) < newest + (what == 0):
-            raise Failure("appends are linearizable", f"{operation} was put when GSN {newest} had been returned")
+            raise Failure("appends are linearizable", f"{operation} started after GSN {newest} had been returned")
 
 
 def check_within_append(history: History) -> None:
@@ -231,7 +231,7 @@ def check_within_append(history: History) -> None:
 
 
 def check_followings(history: History, truth: Truth, records: dict[int, Record]) -> None:
-    """Subscribers got every record of their tags, and no other, up to the tail of the truth."""
+    """Subscribers received every record of their tags, and no others, up to the tail."""
     for following in history.followings:
         delivered = {gsn for gsn, _, _ in following.records}
         tags = following.tags
@@ -239,7 +239,7 @@ def check_followings(history: History, truth: Truth, records: dict[int, Record])
             record = records.get(gsn)
             if record is None:
                 if gsn >= truth.oldest:
-                    raise Failure("a subscriber gets what exists", f"{following.client} got past {gsn}")
+                    raise Failure("a subscriber receives existing records only", f"{following.client} got past {gsn}")
                 continue
             if (gsn in delivered) != (tags is None or record[0] in tags):
                 what = "missed" if gsn not in delivered else "got"
@@ -265,7 +265,7 @@ def check_reads(history: History, truth: Truth) -> None:
             check_trimmed(history, request.gsn, result)
         elif isinstance(result, TimeoutError):
             if request.deadline is None:
-                raise Failure("only what has a deadline times out", f"{operation}")
+                raise Failure("only calls with a deadline time out", f"{operation}")
         elif isinstance(result, NotOfThisShard):
             if isinstance(operation.reads, tuple):  # otherwise the shard and the record may be newer
                 raise Failure("a read never reports an existing record as absent", f"{operation}")
@@ -294,19 +294,19 @@ def check_tails(history: History, truth: Truth) -> None:
 
 def check_grows(history: History, kind: type, name: str) -> None:
     """An answer is not smaller than any that was returned before the request."""
-    moments = []
+    events = []
     for operation in history.operations:
         result = operation.result
         value = getattr(result, "version", result)
         same = type(operation.request) is kind or (kind is calls.Oldest and type(operation.request) is calls.Trim)
         if same and type(value) is int:
-            moments += [(operation.invoked, False, value), (operation.returned, True, value)]
+            events += [(operation.invoked, False, value), (operation.returned, True, value)]
     newest = 0
     invoked: dict[int, int] = {}
     for operation in history.operations:
         invoked[operation.returned] = operation.invoked
     floors: dict[int, int] = {}
-    for moment, returned, value in sorted(moments):
+    for moment, returned, value in sorted(events):
         if not returned:
             floors[moment] = newest
         else:

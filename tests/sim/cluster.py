@@ -1,6 +1,6 @@
 """A cluster of processes: an engine's servers (`tests.sim.engines`) and clients, of a given shape.
 
-The operator is a client like others. A core that stops by itself restarts after a while, as under a supervisor; if it
+The operator is a client like others. A core that stops itself restarts after a while, as under a supervisor; if it
 wiped its disk it is a new server then.
 """
 
@@ -45,33 +45,33 @@ class Cluster:
         self.network = Network(world, replace(shape.weather))
         self.clients: list[Process] = []
         self.retired: set[Address] = set()
-        self._everybody: list[Process] = []
+        self._processes: list[Process] = []
         self.add_servers()
         for number in range(1, shape.clients + 1):
             self.add_client(f"client-{number}")
         self.operator = Operator(self.add_client("operator"))
         self.clients.pop()
 
-    # ---- what an engine says
+    # ---- the engine's part
 
     def add_servers(self) -> None:
         """Add the servers, not started."""
         raise NotImplementedError
 
     def make_shards(self) -> None:
-        """Wait until the started servers know each other, then let the operator add the shards."""
+        """Wait until the started servers have registered, then let the operator add the shards."""
         raise NotImplementedError
 
     @property
     def tail(self) -> int:
-        """The last record of the log that is certainly ordered."""
+        """A lower bound of the last ordered record of the log."""
         raise NotImplementedError
 
-    # ---- who there is
+    # ---- processes
 
     def processes(self) -> list[Process]:
         """All processes, in the order of their creation."""
-        return list(self._everybody)
+        return list(self._processes)
 
     def client_config(self, address: Address) -> ClientConfig:
         """The configuration of a log client at this address."""
@@ -104,7 +104,7 @@ class Cluster:
         process = Process(self.world, self.network, address, name, build)
         process.on_stop = self._stopped
         process.disk.sync_ns = self.shape.sync_ns
-        self._everybody.append(process)
+        self._processes.append(process)
         kind.append(process)
         return process
 
@@ -120,7 +120,7 @@ class Cluster:
         if not process.start():
             self._stopped(process)
 
-    # ---- the beginning
+    # ---- start
 
     def start(self) -> None:
         """Start every process, and add the shards. Faults must not begin before this returns."""
@@ -136,21 +136,21 @@ class NotAnswered(Exception):
 class Operator:
     """Makes calls through a client process, and can wait for their answers while time passes.
 
-    `asked`: the number of requested changes of each kind.
+    `requested`: the number of requested changes of each kind.
     """
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self._last = 0
         self._then: dict[int, Callable[[Any], None]] = {}
-        self.asked: Counter[type] = Counter()
+        self.requested: Counter[type] = Counter()
         process.on_answer = self._answered
 
     def call(self, request: Any, then: Callable[[Any], None] | None = None) -> int:
         """Make a call, and pass its result to `then`."""
         self._last += 1
         if isinstance(request, calls.Reconfigure):
-            self.asked[type(request.change)] += 1
+            self.requested[type(request.change)] += 1
         if then is not None:
             self._then[self._last] = then
         self.process.call(self._last, request)

@@ -24,19 +24,19 @@ console = Console()
 @dataclass(frozen=True, slots=True)
 class Suite:
     """A simulation and its command. `module`: the arguments of `python -m`, with the engine. `plan`: the meaning of a
-    seed, for people. `simulate` runs a seed, `catch` runs seeds with a bug of `planted`. `wanted`: events that must
-    occur if there are enough seeds."""
+    seed, for people. `simulate` runs a seed, `catch` runs seeds with a bug of `planted`. `expected_events`: events that
+    must occur if there are enough seeds."""
 
     module: tuple[str, ...]
     plan: Callable[[int], object]
     simulate: Callable[..., Outcome]
     planted: Collection[str]
     catch: Callable[[str], tuple[str, Outcome | None, int]]
-    wanted: Collection[str]
+    expected_events: Collection[str]
 
 
 def command(about: str, engines: Sequence[str], suite_of: Callable[[str], Suite]) -> click.Command:
-    """The command, for the suite of any of these engines."""
+    """The command line of a simulator, for these engines."""
 
     @click.command(help=about)
     @click.option("--engine", type=click.Choice(engines), default=engines[0], show_default=True)
@@ -124,7 +124,7 @@ def many(suite: Suite, first: int, last: int, jobs: int) -> bool:
                 console.print(f"[red]seed {outcome.seed}: {outcome.failure}[/]: {outcome.detail[:200]}")
             advance()
     took = time.perf_counter() - began
-    missing = tabulate(counts, suite.wanted)
+    missing = print_counts(counts, suite.expected_events)
     console.print(
         f"{last - first + 1:,} seeds, {events:,} events, {records:,} records in {took:.0f} s on {jobs} processes: "
         f"{events / took / jobs:,.0f} events a second each; {len(failed)} failed"
@@ -136,17 +136,17 @@ def many(suite: Suite, first: int, last: int, jobs: int) -> bool:
     return not failed and not missing
 
 
-def tabulate(counts: Counter[str], wanted: Collection[str]) -> list[str]:
+def print_counts(counts: Counter[str], expected_events: Collection[str]) -> list[str]:
     """Print how often each event occurred. Returns the events that never did."""
-    rest = sorted(set(counts).difference(wanted))
+    rest = sorted(set(counts).difference(expected_events))
     table = Table("what happened", "times", "what happened", "times", "what happened", "times")
-    rows = [(name, f"{counts[name]:,}") for name in [*wanted, *rest]]
+    rows = [(name, f"{counts[name]:,}") for name in [*expected_events, *rest]]
     rows += [("", "")] * (-len(rows) % 3)
     third = len(rows) // 3
     for number in range(third):
         table.add_row(*rows[number], *rows[number + third], *rows[number + 2 * third])
     console.print(table)
-    return [name for name in wanted if not counts[name]]
+    return [name for name in expected_events if not counts[name]]
 
 
 def plant(suite: Suite, name: str, jobs: int) -> bool:

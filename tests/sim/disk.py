@@ -2,7 +2,7 @@
 
 A sync makes durable all records that were written when it began, in all journals; syncs do not overlap. Decisions:
 
-- **Crash.** Each journal loses its records from a random point behind its durable end; a journal that was created and
+- **Crash.** Each journal loses its records from a random point after its durable end on; a journal that was created and
   not synced may be gone, one that was dropped and not synced may be back.
 - **Trim** removes whole files, so trimmed records may remain, also after a restart.
 - **Full.** The host keeps records that it cannot write, and tries again: the sync ends when there is space. A process
@@ -69,7 +69,7 @@ class Disk:
         self._life = 0
         self.trap: Callable[[], None] | None = None
 
-    # ---- what the core says
+    # ---- effects of the core
 
     def create(self, name: str, first: int) -> None:
         """Create a journal."""
@@ -156,7 +156,7 @@ class Disk:
             self.world.counts["write waited for space"] += 1
             self.world.at(self.world.now + 5 * MILLISECOND, self._synced, argument)
             return
-        if self._draw.random() < 0.03:  # directories are synced when the file system pleases
+        if self._draw.random() < 0.03:  # the file system may sync directories at any time
             for name in dropped:
                 self._dropped.pop(name, None)
         ends, self._syncing = self._syncing, None
@@ -173,10 +173,10 @@ class Disk:
         for event in done:
             self._on_persisted(event)
 
-    # ---- what happens to it
+    # ---- faults
 
     def crash(self) -> None:
-        """The process or its machine dies: records that were not synced are lost from some point on."""
+        """The process or its machine dies: records after a random point of the unsynced part are lost."""
         self._life += 1
         draw = self._draw
         for name, journal in list(self.journals.items()):

@@ -31,8 +31,8 @@ class SimulatedLog(BlockingLog):
         self.cluster.start()
         self._process = self.cluster.clients[0]
         self._process.on_answer = self._answered
-        self._turn = threading.Condition()
-        self._asked: deque[tuple[int, Any]] = deque()
+        self._changed = threading.Condition()
+        self._requested: deque[tuple[int, Any]] = deque()
         self._results: dict[int, Any] = {}
         self._last = 0
         self._runs = False
@@ -46,39 +46,39 @@ class SimulatedLog(BlockingLog):
     def call(self, request: Any, timeout: float | None = None) -> Any:
         """Return the result of a call, once the world has computed it. Raises the exception that is the result;
         LogFailed once closed."""
-        with self._turn:
+        with self._changed:
             self._last += 1
             number = self._last
             if timeout is not None:
                 request = request._replace(deadline=self.world.now + int(timeout * SECOND))
-            self._asked.append((number, request))
+            self._requested.append((number, request))
             while number not in self._results:
                 if self._closed:
                     raise LogFailed("the log is closed")
                 if self._runs:
-                    self._turn.wait()
+                    self._changed.wait()
                 else:
-                    self._let_go_on()
+                    self._run_world()
             result = self._results.pop(number)
         if isinstance(result, Exception):
             raise result
         return result
 
-    def _let_go_on(self) -> None:
+    def _run_world(self) -> None:
         """Run the world for a while in this thread. Other threads can make calls meanwhile."""
         self._runs = True
-        self._turn.release()
+        self._changed.release()
         try:
-            while self._asked:
-                self._process.call(*self._asked.popleft())
+            while self._requested:
+                self._process.call(*self._requested.popleft())
             for _ in range(EVENTS_AT_ONCE):
                 self.world.step()
         finally:
-            self._turn.acquire()
+            self._changed.acquire()
             self._runs = False
-            self._turn.notify_all()
+            self._changed.notify_all()
 
     def close(self) -> None:
-        with self._turn:
+        with self._changed:
             self._closed = True
-            self._turn.notify_all()
+            self._changed.notify_all()

@@ -22,23 +22,23 @@ __all__ = ["ENGINES", "Healing", "Policy", "Simulated", "module_of", "simulation
 
 
 class Healing(Protocol):
-    """Brings a cluster back to normal after its faults, and reads what its servers then hold."""
+    """Brings a cluster back to normal after its faults, and reads the records of its servers."""
 
     def configured(self) -> Any:
         """The part of the configuration that only a reconfiguration changes."""
 
     def make_writable(self, limit: int) -> None:
-        """Do what an operator does so that appends succeed again. Raises Failure at the limit."""
+        """Make the operator's changes after which appends succeed again. Raises Failure at the limit."""
 
     def settle(self, limit: int) -> None:
-        """Wait until every server holds the records that it should. Raises Failure at the limit."""
+        """Wait until every server has all records of its shard. Raises Failure at the limit."""
 
     def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
         """The oldest record, and the copy of every server from there to `tail`. Raises Failure where they differ."""
 
 
 class Policy(NamedTuple):
-    """What an engine does about a failed server. `replicas`: of a shard, so that one failure loses no record;
+    """An engine's reaction to a failed server. `replicas`: of a shard, so that one failure loses no record;
     `finalizes`: whether the failure finalizes the shard."""
 
     replicas: int
@@ -48,15 +48,14 @@ class Policy(NamedTuple):
 class Simulated(Protocol):
     """The contents of an engine's module (`Engine.simulation`).
 
-    `shape_of`, `trouble_of`: draw the cluster and the trouble of a seed. `Cluster`, `Faults`, `Healing`: build the
-    cluster, its faults, and the way back to normal. `HARMLESS`: faults that never keep clients and mapping servers from
-    the log for long; `AT_OTHERS`: faults after which no server may be replaced. `CHANGES`: the changes of
+    `shape_of`, `trouble_of`: draw the cluster and the faults of a seed. `Cluster`, `Faults`, `Healing`: build the
+    cluster, its faults, and the way back to normal. `HARMLESS`: faults that never cut clients and mapping servers off
+    from the log for long; `AT_OTHERS`: faults after which no server may be replaced. `CHANGES`: the changes of
     `logdb.log.requests` that the engine carries out; it refuses others with Unavailable. `SHAPES`: clusters for the
     conformance suites, by a suffix of the engine's name; with spare servers for two more shards if it can add shards.
     `CLUSTERS`: likewise of real servers: "alone" (one of each role), "many", "masking" (without its last storage server
-    the log goes on as before).
-    `POLICIES`: for failed servers, by their name in `cluster.toml` ("" where there is no such key); nemesis takes one
-    after the other. `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
+    the log goes on as before). `POLICIES`: for failed servers, by their name in `cluster.toml` ("" where there is no
+    such key); nemesis takes one after the other. `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
     """
 
     shape_of: Callable[[random.Random], Shape]

@@ -1,7 +1,7 @@
-"""Faults, and what the operator does meanwhile. Each seed has its own small selection of both (swarm testing).
+"""Faults, and the operator's changes during them. Each seed has its own small selection of both (swarm testing).
 
-Permanent losses are bounded by what the protocol promises to survive; all other faults are undone in the end. Here are
-the faults of any engine's processes; an engine adds its own faults and operations in a subclass.
+Permanent losses stay within what the protocol survives; all other faults are undone in the end. This module has the
+faults of any engine's processes; an engine adds its own faults and operations in a subclass.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Faults:
         return True
 
     def power_failure(self) -> bool:
-        """Every server dies at once."""
+        """Kill all servers at once."""
         for process in self.cluster.processes():
             if process.core is not None and process.kind != "client":
                 self._kill(process, self._span())
@@ -147,12 +147,12 @@ class Faults:
 
     def _partition(self, one: list[str], other: list[str], one_way: bool, span: int = 0) -> bool:
         links = self.cluster.network.split(one, other, one_way=one_way)
-        self.world.tell(f"cut {one} from {other}, {one_way=}")
+        self.world.annotate(f"cut {one} from {other}, {one_way=}")
         self.world.after(span or self._span(), self._mend, links)
         return True
 
     def _mend(self, links: set[tuple[str, str]]) -> None:
-        self.world.tell(f"mend {len(links)} links")
+        self.world.annotate(f"mend {len(links)} links")
         self.cluster.network.mend(links)
 
     def _halves(self) -> tuple[list[str], list[str]]:
@@ -276,7 +276,7 @@ class Faults:
         self._count(f"{name}: {'refused' if isinstance(result, Exception) else 'done'}")
         self.operated.append((change, result))
 
-    # ---- the end
+    # ---- healing
 
     def heal(self) -> None:
         """End all faults: every link works, every process that may run is up, every disk is whole and has space; a disk

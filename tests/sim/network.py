@@ -52,7 +52,7 @@ class Network:
         if process is None:
             return
         if self.cut and (sender, to) in self.cut:
-            self.world.counts["message cut off"] += 1
+            self.world.counts["message on a cut link"] += 1
             return
         weather, draw, world = self.weather, self._random, self.world
         delay = weather.delay_ns + int(weather.jitter_ns * draw())
@@ -79,7 +79,7 @@ class Network:
         """The streams of a process that has died break; running clients may be notified."""
         for process in self.processes.values():
             if process.kind == "client" and process.core is not None and (dead, process.address) not in self.cut:
-                self.world.counts["client hears of a death"] += 1
+                self.world.counts["client notified of a death"] += 1
                 delay = self.weather.delay_ns + int(self.weather.jitter_ns * self._random())
                 self.world.at(self.world.now + delay, process.deliver, Disconnected(dead))
 

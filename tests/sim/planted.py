@@ -1,6 +1,6 @@
-"""Bugs that are planted on purpose, one at a time, to see the simulator find them: the proof of the proof.
+"""Bugs that are planted on purpose, one at a time, to check that the simulator finds them.
 
-Each is a context manager that patches a core while it is open. An engine's own are in its folder, each with the seed
+Each is a context manager that patches a core while it is open. An engine's bugs are in its folder, each with the seed
 that caught it.
 """
 

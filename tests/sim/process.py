@@ -75,7 +75,7 @@ class Process:
         self._timers: dict[str, tuple[int, int]] = {}
         self._backlog: list[Event] = []
 
-    # ---- life and death
+    # ---- life cycle
 
     @property
     def now(self) -> int:
@@ -89,12 +89,12 @@ class Process:
             journals = self.disk.mount()
         except Damaged as error:
             self.world.counts["start refused: damaged"] += 1
-            self.world.tell(f"{self.address} does not start: {error}")
+            self.world.annotate(f"{self.address} does not start: {error}")
             self.damaged = True
             return False
         self.lives += 1
         self.stopped = None
-        self.world.tell(f"start {self.address}")
+        self.world.annotate(f"start {self.address}")
         try:
             self.core = self.build(journals, self.random)
             effects = self.core.start(self.now)
@@ -110,7 +110,7 @@ class Process:
         """Kill the process; records that were not synced are lost from some point on."""
         if self.core is None:
             return
-        self.world.tell(f"kill {self.address}")
+        self.world.annotate(f"kill {self.address}")
         self.core = None
         self.paused = False
         self.calls.clear()
@@ -123,14 +123,14 @@ class Process:
 
     def pause(self) -> None:
         """Pause the process: events are delivered when it resumes."""
-        self.world.tell(f"pause {self.address}")
+        self.world.annotate(f"pause {self.address}")
         self.paused = True
 
     def resume(self) -> None:
         """Resume the process."""
         if not self.paused:
             return
-        self.world.tell(f"resume {self.address}")
+        self.world.annotate(f"resume {self.address}")
         self.paused = False
         waiting, self._backlog = self._backlog, []
         for event in waiting:
@@ -139,14 +139,14 @@ class Process:
     def wipe(self) -> None:
         """Lose the disk. The process must be down."""
         assert self.core is None
-        self.world.tell(f"wipe {self.address}")
+        self.world.annotate(f"wipe {self.address}")
         self.damaged = False
         self.disk.wipe()
         self.wipes += 1
 
     def jump(self, by: int) -> None:
         """Set its clock forward."""
-        self.world.tell(f"the clock of {self.address} jumps by {by / 1e6:.3f} ms")
+        self.world.annotate(f"the clock of {self.address} jumps by {by / 1e6:.3f} ms")
         self.offset += by
         for name, (_, at) in list(self._timers.items()):
             self._set_timer(name, at)
@@ -215,7 +215,7 @@ class Process:
                     try:
                         records = self.disk.read(effect.journal, effect.first, effect.end)
                     except Damaged as error:
-                        self.world.counts["unreadable record met"] += 1
+                        self.world.counts["unreadable record read"] += 1
                         unreadable.append(Unreadable(effect, str(error)))
                     else:
                         send(address, effect.to, effect.message._replace(records=records))
@@ -223,7 +223,7 @@ class Process:
                     try:
                         found = self._read_stretches(effect)
                     except Damaged as error:
-                        self.world.counts["unreadable record met"] += 1
+                        self.world.counts["unreadable record read"] += 1
                         unreadable.append(Unreadable(effect, str(error)))
                     else:
                         send(address, effect.to, effect.message._replace(records=found))
@@ -241,7 +241,7 @@ class Process:
                     self._stop(effect)
                     return
                 else:
-                    raise BrokenContract(f"no effect: {effect!r}")
+                    raise BrokenContract(f"unknown effect: {effect!r}")
         except BrokenContract as error:
             raise self._failure(error) from error
         for event in unreadable:
@@ -265,8 +265,8 @@ class Process:
             self.on_answer(answer)
 
     def _stop(self, stop: Stop) -> None:
-        self.world.tell(f"{self.address} stops: {stop.reason}{', wipe' if stop.wipe else ''}")
-        self.world.counts["core stopped by itself"] += 1
+        self.world.annotate(f"{self.address} stops: {stop.reason}{', wipe' if stop.wipe else ''}")
+        self.world.counts["core stopped itself"] += 1
         self.core = None
         self.stopped = stop
         self._backlog.clear()

@@ -90,11 +90,11 @@ class Simulation:
     def _check_unchanged(self, before: Any) -> None:
         after = self.healing.configured()
         if after != before:
-            raise Failure("nothing healthy is reconfigured", f"{before} became {after}")
+            raise Failure("healthy servers are not reconfigured", f"{before} became {after}")
 
     def _recover(self, applications: list[Application]) -> None:
         world, history = self.world, self.history
-        world.tell("healed")
+        world.annotate("healed")
         limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
         self.healing.make_writable(limit)
         # The last live shard may be finalized meanwhile: when a grace ends, or for an earlier suspicion.
@@ -106,7 +106,7 @@ class Simulation:
                 self.healing.make_writable(limit)
         self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)
         for application in applications:
-            self._append_afresh(application, limit)
+            self._append_fresh(application, limit)
         check_answered(history)
         tail = self._ask(calls.Tail(), limit)
         followings = history.followings
@@ -121,12 +121,12 @@ class Simulation:
         truth = truth_of(copies, oldest, tail)
         self.records = tail
         check_all(history, truth)
-        self._look_for_unknown(truth, limit)
+        self._check_unknown_outcomes(truth, limit)
 
-    def _look_for_unknown(self, truth: Truth, limit: int) -> None:
+    def _check_unknown_outcomes(self, truth: Truth, limit: int) -> None:
         """After the clients have ended, another client finds the appends of unknown outcome that are in the log.
 
-        Not asked for: those with a record that was trimmed or that never arrived, whose outcome no client can know.
+        Excluded: appends with a record that was trimmed or never arrived, whose outcome no server has.
         """
         for process in self.cluster.clients:
             process.kill()
@@ -143,7 +143,7 @@ class Simulation:
                 detail = f"{append_id} is at {expected}, another client gets {results}"
                 raise Failure("appends of an ended client are found", detail)
 
-    def _append_afresh(self, application: Application, limit: int) -> None:
+    def _append_fresh(self, application: Application, limit: int) -> None:
         """An append must succeed within three attempts; one may fail if its segment is trimmed with its outcome."""
         for _ in range(3):
             application.append()
@@ -159,10 +159,10 @@ class Simulation:
             raise Failure("liveness: the operator is served", f"{request}: {result!r}")
         return result
 
-    def _wait(self, limit: int, done: Callable[[], bool], what: str, suspects: list[Any]) -> None:
+    def _wait(self, limit: int, done: Callable[[], bool], condition: str, suspects: list[Any]) -> None:
         if not done() and not self.world.run(limit, done):
             blamed = [getattr(one, "open", one) for one in suspects]
-            raise Failure(f"liveness: {what}", f"{blamed}")
+            raise Failure(f"liveness: {condition}", f"{blamed}")
 
 
 def simulate(

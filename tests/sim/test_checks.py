@@ -1,4 +1,4 @@
-"""Every check fails once: on histories and copies that are wrong in exactly one way."""
+"""Every check can fail: each history and each set of copies here is wrong in one way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def truth() -> Truth:
     return truth_of(copies(), 1, 4)
 
 
-def tell(history: History, request: Any, result: Any, reads: Any = None) -> Operation:
+def record(history: History, request: Any, result: Any, reads: Any = None) -> Operation:
     operation = history.invoke(request, "client")
     operation.reads = reads
     history.complete(operation, result)
@@ -45,18 +45,18 @@ def tell(history: History, request: Any, result: Any, reads: Any = None) -> Oper
 
 
 def good() -> History:
-    """A history in which nothing is wrong."""
+    """A correct history."""
     history = History()
-    for gsn, record in enumerate(RECORDS, 1):
-        tell(history, calls.Append([record]), calls.AppendResult([gsn], [2 - gsn % 2]))
+    for gsn, one in enumerate(RECORDS, 1):
+        record(history, calls.Append([one]), calls.AppendResult([gsn], [2 - gsn % 2]))
     for gsn, (tag, payload) in enumerate(RECORDS, 1):
         read = calls.Read(gsn, 2 - gsn % 2)
-        tell(history, read, LogRecord(gsn, 10 * gsn, tag, payload), RECORDS[gsn - 1])
-    tell(history, calls.Read(1, 2), NotOfThisShard(1, 2), "wrong")
-    tell(history, calls.Tail(), 4)
-    tell(history, calls.Oldest(), 1)
-    tell(history, calls.AtTime(25), 2)
-    everything = [(gsn, 10 * gsn, record) for gsn, record in enumerate(RECORDS, 1)]
+        record(history, read, LogRecord(gsn, 10 * gsn, tag, payload), RECORDS[gsn - 1])
+    record(history, calls.Read(1, 2), NotOfThisShard(1, 2), "wrong")
+    record(history, calls.Tail(), 4)
+    record(history, calls.Oldest(), 1)
+    record(history, calls.AtTime(25), 2)
+    everything = [(gsn, 10 * gsn, one) for gsn, one in enumerate(RECORDS, 1)]
     history.followings.append(Following("client", 1, None, 5, everything))
     history.followings.append(Following("client", 1, frozenset({2}), 5, [everything[1], everything[3]]))
     return history
@@ -73,7 +73,7 @@ def fails(check: str, history: History, found: Truth | None = None) -> None:
     assert check in failure.value.check
 
 
-# ---- what the servers hold
+# ---- records of the servers
 
 
 def changed(number: int, **changes: Any) -> list[Copy]:
@@ -88,24 +88,24 @@ def changed(number: int, **changes: Any) -> list[Copy]:
         (changed(1, records=[stored(1), stored(3, payload=b"x")]), "same record at the same GSN"),
         (changed(1, authors={1: (1, 1), 3: (1, 9)}), "same record at the same GSN"),
         (changed(1, records=[stored(1)]), "every record of its shard"),
-        (changed(1, records=[stored(1), stored(2), stored(3)]), "gives what it owns"),
-        (changed(2, owned=[(2, 2), (4, 1)], records=[stored(2), stored(3), stored(4)]), "a GSN is one record's"),
+        (changed(1, records=[stored(1), stored(2), stored(3)]), "returns only records of its shard"),
+        (changed(2, owned=[(2, 2), (4, 1)], records=[stored(2), stored(3), stored(4)]), "a GSN belongs to one shard"),
         (copies()[:2], "GSNs are dense"),
     ],
 )
-def test_copies_that_disagree(wrong: list[Copy], check: str) -> None:
+def test_copies_that_differ_are_reported(wrong: list[Copy], check: str) -> None:
     with pytest.raises(Failure) as failure:
         truth_of(wrong, 1, 4)
     assert check in failure.value.check
 
 
-def test_a_record_that_is_there_twice() -> None:
+def test_a_duplicate_record_is_reported() -> None:
     found = copies()
     found[2] = dataclasses.replace(found[2], authors={2: (1, 2), 4: (1, 1)})
     fails("no record twice", good(), truth_of(found, 1, 4))
 
 
-def test_a_record_that_was_there_before_and_was_trimmed() -> None:
+def test_a_duplicate_of_a_trimmed_record_is_reported() -> None:
     history = good()
     history.followings[1].reached = 3
     history.followings[1].records = [(2, 20, RECORDS[1])]
@@ -118,13 +118,13 @@ def test_a_record_that_was_there_before_and_was_trimmed() -> None:
     fails("no record twice", history, found)
 
 
-def test_times_that_go_back() -> None:
+def test_decreasing_times_are_reported() -> None:
     found = copies()
     found[2] = dataclasses.replace(found[2], records=[stored(2, time=5), stored(4)])
     fails("times grow", good(), truth_of(found, 1, 4))
 
 
-# ---- what clients were told
+# ---- results of clients
 
 
 def first(history: History, kind: type) -> Operation:
@@ -136,14 +136,14 @@ def wrong_gsn(history: History) -> None:
 
 
 def lost(history: History) -> None:
-    tell(history, calls.Append([(1, b"e")]), calls.AppendResult([5], [1]))
+    record(history, calls.Append([(1, b"e")]), calls.AppendResult([5], [1]))
 
 
-def wrong_place(history: History) -> None:
+def wrong_shard(history: History) -> None:
     first(history, calls.Append).result = calls.AppendResult([1], [2])
 
 
-def refused_but_there(history: History) -> None:
+def refused_record_in_the_log(history: History) -> None:
     first(history, calls.Append).result = Unavailable("")
 
 
@@ -181,10 +181,10 @@ def killed_append_with_small_gsn(history: History) -> None:
 def batch_out_of_order(history: History) -> None:
     for operation in history.operations[:4]:
         operation.result = None
-    tell(history, calls.Append([RECORDS[2], RECORDS[0]]), calls.AppendResult([3, 1], [1, 1]))
+    record(history, calls.Append([RECORDS[2], RECORDS[0]]), calls.AppendResult([3, 1], [1, 1]))
 
 
-def read_of_another(history: History) -> None:
+def read_of_another_record(history: History) -> None:
     first(history, calls.Read).result = LogRecord(2, 20, *RECORDS[1])
 
 
@@ -192,11 +192,11 @@ def read_with_another_time(history: History) -> None:
     first(history, calls.Read).result = LogRecord(1, 20, *RECORDS[0])
 
 
-def read_says_absent(history: History) -> None:
+def read_returns_absent(history: History) -> None:
     first(history, calls.Read).result = NotOfThisShard(1, 1)
 
 
-def read_says_trimmed(history: History) -> None:
+def read_returns_trimmed(history: History) -> None:
     first(history, calls.Read).result = Trimmed(1, 3)
 
 
@@ -204,8 +204,8 @@ def read_times_out(history: History) -> None:
     first(history, calls.Read).result = TimeoutError()
 
 
-def wrong_shard_has_it(history: History) -> None:
-    tell(history, calls.Read(1, 2), LogRecord(1, 10, *RECORDS[0]), "wrong")
+def wrong_shard_returns_a_record(history: History) -> None:
+    record(history, calls.Read(1, 2), LogRecord(1, 10, *RECORDS[0]), "wrong")
 
 
 def subscriber_with_a_gap(history: History) -> None:
@@ -220,18 +220,18 @@ def subscriber_with_another_record(history: History) -> None:
     history.followings[0].records[0] = (1, 10, (1, b"z"))
 
 
-def subscriber_told_trimmed(history: History) -> None:
+def subscriber_gets_trimmed(history: History) -> None:
     history.followings[0].ended = Trimmed(5, 7)
 
 
 def oldest_goes_back(history: History) -> None:
     history.highest_trim = 3
-    tell(history, calls.Trim(3), 3)
-    tell(history, calls.Oldest(), 1)
+    record(history, calls.Trim(3), 3)
+    record(history, calls.Oldest(), 1)
 
 
-def trimmed_by_nobody(history: History) -> None:
-    tell(history, calls.Oldest(), 3)
+def oldest_grows_without_a_trim(history: History) -> None:
+    record(history, calls.Oldest(), 3)
 
 
 def time_too_young(history: History) -> None:
@@ -247,26 +247,26 @@ def time_too_old(history: History) -> None:
     [
         (wrong_gsn, "no record twice"),
         (lost, "acknowledged records are present"),
-        (wrong_place, "acknowledged records are on their shard"),
-        (refused_but_there, "refused records"),
+        (wrong_shard, "acknowledged records are on their shard"),
+        (refused_record_in_the_log, "refused records"),
         (not_in_order, "linearizable"),
         (tail_too_small, "linearizable"),
         (tail_too_large, "a tail exists"),
         (late_append_with_small_gsn, "linearizable"),
         (killed_append_with_small_gsn, "linearizable"),
         (batch_out_of_order, "an append are in order"),
-        (read_of_another, "the record asked for"),
+        (read_of_another_record, "the record asked for"),
         (read_with_another_time, "the record asked for"),
-        (read_says_absent, "never reports"),
-        (read_says_trimmed, "only trimmed records are reported as trimmed"),
-        (read_times_out, "only what has a deadline"),
-        (wrong_shard_has_it, "its own records only"),
+        (read_returns_absent, "never reports"),
+        (read_returns_trimmed, "only trimmed records are reported as trimmed"),
+        (read_times_out, "only calls with a deadline"),
+        (wrong_shard_returns_a_record, "its own records only"),
         (subscriber_with_a_gap, "subscribers agree"),
         (subscriber_with_a_wrong_tag, "subscribers agree"),
         (subscriber_with_another_record, "same record at the same GSN"),
-        (subscriber_told_trimmed, "only trimmed records are reported as trimmed"),
+        (subscriber_gets_trimmed, "only trimmed records are reported as trimmed"),
         (oldest_goes_back, "the oldest GSN never goes back"),
-        (trimmed_by_nobody, "only trimmed records are gone"),
+        (oldest_grows_without_a_trim, "only trimmed records are gone"),
         (time_too_young, "a point in time"),
         (time_too_old, "a point in time"),
     ],
@@ -277,7 +277,7 @@ def test_a_history_with_one_fault(spoil: Callable[[History], None], check: str) 
     fails(check, history)
 
 
-def test_the_log_was_trimmed_by_nobody() -> None:
+def test_missing_records_without_a_trim_are_reported() -> None:
     history = good()
     history.followings.clear()
     found = truth()
@@ -285,7 +285,7 @@ def test_the_log_was_trimmed_by_nobody() -> None:
     fails("only trimmed records are gone", history, found)
 
 
-def test_a_call_without_an_answer() -> None:
+def test_a_call_without_an_answer_is_reported() -> None:
     history = good()
     history.invoke(calls.Tail(), "client")
     with pytest.raises(Failure, match="every call is answered"):

@@ -49,7 +49,7 @@ def test_fresh_seeds(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_seed_is_the_same_run_in_another_process_whatever_its_hash_seed(engine: str) -> None:
+def test_a_seed_gives_the_same_run_under_another_hash_seed(engine: str) -> None:
     for seed in range(1, 4):
         replayed = subprocess.run(
             [sys.executable, "-m", "tests.sim", "--engine", engine, "--seed", str(seed), "--digest"],
@@ -63,7 +63,7 @@ def test_a_seed_is_the_same_run_in_another_process_whatever_its_hash_seed(engine
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_there_are_planted_bugs_enough(engine: str) -> None:
+def test_an_engine_has_enough_planted_bugs(engine: str) -> None:
     own = simulation_of(engine)
     assert len(own.PLANTED) >= ENOUGH
     assert set(own.CAUGHT_BY) == set(own.PLANTED)
@@ -74,7 +74,7 @@ SAMPLE = [(engine, name) for engine in ENGINES for name in sorted(simulation_of(
 
 @pytest.mark.parametrize(("engine", "name"), SAMPLE)
 def test_a_planted_bug_is_caught(engine: str, name: str) -> None:
-    """By the seed that caught it before, or by another one if the code has changed what that seed means."""
+    """The seed that caught it last runs first; the code may have changed what that seed does."""
     _, outcome, tries = catch(name, engine)
     assert outcome is not None, f"not within {TRIES} seeds"
     assert tries <= TRIES

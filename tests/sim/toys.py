@@ -1,4 +1,4 @@
-"""A toy core, by which the machine itself is tested: it counts what it is told, durably, and tells its friend."""
+"""A toy core for the tests of the simulator: it stores the counts that it receives, and notifies its peer."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from tests.sim.world import World
 
 
 class Count(NamedTuple):
-    """One more."""
+    """A value to store."""
 
     value: int
 
 
 class Stored(NamedTuple):
-    """What somebody has counted."""
+    """The counts that a counter has stored."""
 
     records: Any = ()
 
 
 class Counter:
-    """Persists what it is sent, and says so to its friend only when it is durable."""
+    """Persists each received count, and notifies its peer when it is durable."""
 
-    def __init__(self, friend: Address, journals: Mapping[str, Journal], rng: random.Random) -> None:
-        self.friend, self.rng = friend, rng
+    def __init__(self, peer: Address, journals: Mapping[str, Journal], rng: random.Random) -> None:
+        self.peer, self.rng = peer, rng
         found = journals.get("counts")
         self.end = found.end if found else 1
         self.first = found.first if found else 1
         self.found = [record.payload for record in found.records] if found else []
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.broken = ""
 
     def start(self, now: int) -> list[Effect]:
@@ -57,19 +57,19 @@ class Counter:
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         if isinstance(event, Received):
-            self.heard.append(event.message)
+            self.received.append(event.message)
             if not isinstance(event.message, Count):
                 return []
             self.end += 1
             return [Persist("counts", self.end - 1, [(1, b"%d" % event.message.value)])]
         if isinstance(event, Persisted) and event.journal == "counts":
-            return [SendStored(self.friend, Stored(), "counts", event.end - 1, event.end)]
+            return [SendStored(self.peer, Stored(), "counts", event.end - 1, event.end)]
         if isinstance(event, TimerFired):
-            return [Send(self.friend, Count(self.rng.randrange(100))), SetTimer("tick", now + MILLISECOND)]
+            return [Send(self.peer, Count(self.rng.randrange(100))), SetTimer("tick", now + MILLISECOND)]
         if isinstance(event, Call):
             return event.request if isinstance(event.request, list) else [Answer(event.call, event.request)]
         if isinstance(event, Unreadable):
-            self.heard.append(event)
+            self.received.append(event)
         return []
 
     def check_invariants(self) -> None:
@@ -77,7 +77,7 @@ class Counter:
 
 
 def pair(seed: int, weather: Weather | None = None, *, exact: bool = False) -> tuple[World, Network, Process, Process]:
-    """Two counters that are each other's friends, started."""
+    """Two started counters, each the peer of the other."""
     world = World(seed, exact=exact)
     network = Network(world, weather or Weather())
     one = Process(world, network, "one", "counter", lambda journals, rng: Counter("two", journals, rng))

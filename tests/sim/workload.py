@@ -1,4 +1,4 @@
-"""The applications: they append, read, subscribe, ask for the tail, trim, ask for a point in time.
+"""The applications: they append, read, subscribe, request the tail, trim, and request a point in time.
 
 Each client process has an `Application`, which makes calls at random intervals, a few at the same time.
 """
@@ -79,7 +79,7 @@ class Application:
         self.busy = 0
         self._calls = 0
         self._weights = [WEIGHTS[what] for what in load.doing]
-        self._known: list[tuple[int, int, Record]] = []
+        self._acknowledged: list[tuple[int, int, Record]] = []
         self._scattered: str | None = None
         process.on_answer = self.answered
         world.after(int(load.think_ns * self.draw.random()), self._act)
@@ -126,7 +126,7 @@ class Application:
         self.put("append", calls.Append(self.records(), self.draw.randint(1, 4)))
 
     def _outcome(self) -> None:
-        """Ask for an append of unknown outcome, by the client that made it if it is still running."""
+        """Request the outcome of an unknown append, from the client that made it if it is still running."""
         core: Any = self.process.core
         mine = [one for one in self._unknown() if one.result.append_id.client == core.number]
         if mine:
@@ -144,23 +144,23 @@ class Application:
         return [one for one in appends if isinstance(one.result, AppendUnknown)]
 
     def _read(self) -> None:
-        if self._known:
-            gsn, shard, record = self.draw.choice(self._known)
+        if self._acknowledged:
+            gsn, shard, record = self.draw.choice(self._acknowledged)
             self.put("read", calls.Read(gsn, shard), record)
 
     def _read_ahead(self) -> None:
-        gsn = max((gsn for gsn, _, _ in self._known), default=0) + self.draw.randint(1, 10)
+        gsn = max((gsn for gsn, _, _ in self._acknowledged), default=0) + self.draw.randint(1, 10)
         deadline = self.process.now + int(self.draw.random() * 200 * MILLISECOND)
         self.put("read", calls.Read(gsn, self.draw.randint(1, 3), deadline))
 
     def _read_wrong(self) -> None:
-        if self._known:
-            gsn, shard, _ = self.draw.choice(self._known)
+        if self._acknowledged:
+            gsn, shard, _ = self.draw.choice(self._acknowledged)
             self.put("read", calls.Read(gsn, shard + 1), "wrong")
 
     def _subscribe(self, tags: frozenset[int] | None = None) -> None:
         if len(self.following) < self.load.subscriptions:
-            known = [gsn for gsn, _, _ in self._known] or [1]
+            known = [gsn for gsn, _, _ in self._acknowledged] or [1]
             start = self.draw.choice((1, self.draw.choice(known), max(known) + self.draw.randint(0, 5)))
             self.put("subscribe", calls.Subscribe(start, tags))
 
@@ -175,8 +175,8 @@ class Application:
         self.put("tail", calls.Tail())
 
     def _trim(self) -> None:
-        if self._known:
-            newest = self._known[-3:] if self.draw.random() < 0.3 else self._known
+        if self._acknowledged:
+            newest = self._acknowledged[-3:] if self.draw.random() < 0.3 else self._acknowledged
             gsn = self.draw.choice(newest)[0]
             self.history.highest_trim = max(self.history.highest_trim, gsn)
             self.put("trim", calls.Trim(gsn))
@@ -194,7 +194,7 @@ class Application:
         policies = (Anywhere(), Nearest(), Fixed(self.draw.randint(1, 3)), ByRecord(BY_TAG))
         policy = self.draw.choice(policies)
         self._scattered = SCATTERED if isinstance(policy, ByRecord) else None
-        if self._scattered:  # also appends that wait in the client
+        if self._scattered:  # appends that wait in the client included
             for kind, operation in self.open.values():
                 if kind == "append":
                     operation.reads = SCATTERED
@@ -230,7 +230,7 @@ class Application:
             self.busy -= 1
         expected, _ = ANSWERS[kind]
         if not isinstance(answer.result, expected):
-            raise Failure("an answer of a kind that its call cannot have", f"{operation.request!r}: {answer.result!r}")
+            raise Failure("an answer has a type that its call allows", f"{operation.request!r}: {answer.result!r}")
         if isinstance(answer.result, Exception):
             self.world.counts[f"told {type(answer.result).__name__}"] += 1
         done = ANSWERS[kind][1]
@@ -242,7 +242,7 @@ class Application:
             records = operation.request.records
             if not len(result.gsns) == len(result.shards) == len(records):
                 raise Failure("an append is answered for each of its records", f"{operation!r}")
-            self._known += zip(result.gsns, result.shards, records, strict=True)
+            self._acknowledged += zip(result.gsns, result.shards, records, strict=True)
 
     def _subscribe_done(self, operation: Operation, result: Any) -> None:
         if isinstance(result, int):
@@ -286,7 +286,7 @@ class Application:
         if following is not None:
             following.ended = "closed"
 
-    # ---- the end of its process
+    # ---- end of the process
 
     def killed(self) -> None:
         """Its process was killed: the results of its open calls are lost."""

@@ -17,9 +17,9 @@ from typing import Any
 from logdb.cores.effects import SECOND, Received
 
 EPOCH_NS = 1_700_000_000 * SECOND
-"""When every simulation begins."""
+"""The virtual time at which every simulation begins."""
 ADDRESS = re.compile(" at 0x[0-9a-f]+")
-"""The place in memory that `repr` shows of an object, which differs between two runs of a seed."""
+"""The memory address in the `repr` of an object, which differs between two runs of a seed."""
 
 
 class Failure(Exception):
@@ -104,7 +104,7 @@ class World:
         if self.show is not None:
             self.show(line(self.now, name, event))
 
-    def tell(self, text: str) -> None:
+    def annotate(self, text: str) -> None:
         """Add a line to the trace that is not an event of a core, for example a fault."""
         self.note(-1, "world", text)
 

@@ -155,7 +155,7 @@ class Simulation(LogSimulation):
 
     def _end(self) -> None:
         world = self.world
-        world.tell("healed")
+        world.annotate("healed")
         limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
         self.healing.make_writable(limit)
         applications = self.applications

@@ -274,7 +274,7 @@ class Application:
             self.world.counts["overtaken by a compaction"] += 1
             raise Overtaken
         if not isinstance(result, kinds):
-            raise Failure("an answer of a kind that its call cannot have", f"{op}: {result!r}")
+            raise Failure("an answer has a type that its call allows", f"{op}: {result!r}")
         return result
 
     def refused(self, op: Op, error: VersionTrimmed) -> None:

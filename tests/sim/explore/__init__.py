@@ -1,15 +1,15 @@
 """The protocol as an explicit-state check: a breadth-first search over the cores themselves.
 
-The simulator draws long runs at random; this tries *every* order in which a few things can happen. A state is what all
-nodes are (each core with its journals and timers), the messages under way and what the environment may still do. From
-each state every message may be delivered, every dirty disk synced, every node killed and started again (with none or
-all of what it had not synced), a timer rung, a client's append sent, a shard finalized, as far as the budget goes. A
-message that is never delivered is one that was lost, since every state is checked, not only the last ones.
+The simulator draws long runs at random; this tries *every* order in which a few things can happen. A state consists of
+all nodes (each core with its journals and timers), the messages under way and the remaining moves of the environment.
+From each state every message may be delivered, every dirty disk synced, every node killed and started again (with none
+or all of its unsynced records), a timer fired, a client's append sent, a shard finalized, within the budget. A message
+that is never delivered stands for a lost one, since every state is checked, not only the last ones.
 
-Two states are one when all cores hold equal values, whatever came in which order (`machine.frozen`). What is drawn at
-random is left out, and so is a second copy of a message that is under way already.
+Two states are equal if all cores have equal values, regardless of the order of events (`machine.frozen`). Random
+generators are left out, and so is a second copy of a message that is already under way.
 
-In every state: the invariants of the core that has moved; all acknowledgements ever given agree, and each rests on a
-quorum of durable copies; replicas of the ordering layer that have applied as much hold the same; members of a shard
+Checked in every state: the invariants of the core that has handled an event; all acknowledgements agree, and each has a
+quorum of durable copies; ordering replicas that have applied the same slot have the same state; members of a shard
 place the same records at the same GSNs.
 """

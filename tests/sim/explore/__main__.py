@@ -1,4 +1,4 @@
-"""`python -m tests.sim.explore`: search, and say how many distinct states there are."""
+"""`python -m tests.sim.explore`: search, and print the number of distinct states."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.sim.explore.machine import Search, Wrong, search
 
 
 @click.command()
-@click.option("--states", default=300_000, show_default=True, help="Stop each search at so many distinct states.")
+@click.option("--states", default=300_000, show_default=True, help="Maximum number of distinct states of each search.")
 @click.option("--only", help="One of the searches, by its name in the table.")
 @click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True)
 def main(states: int, only: str | None, engine: str) -> None:
     """Try every order in which a few things can happen to a small cluster of real cores."""
     console = Console()
-    table = Table("What may happen", "Distinct states", "Steps", "Depth", "All of them", "Seconds")
+    table = Table("Search", "Distinct states", "Steps", "Depth", "Complete", "Seconds")
     scenario = module_of(engine, "scenario")
     if only and only not in scenario.BUDGETS:
         raise click.UsageError(f"--only is one of: {', '.join(scenario.BUDGETS)}")
     for name in [only] if only else scenario.BUDGETS:
-        with showing_progress(console) as tell:
-            found = explore(scenario, name, states, partial(tell_depth, tell, name))
+        with showing_progress(console) as show:
+            found = explore(scenario, name, states, partial(show_depth, show, name))
         if isinstance(found, Wrong):
             console.print(f"[red]{name}[/]: {found}", highlight=False)
             sys.exit(1)
@@ -38,13 +38,13 @@ def main(states: int, only: str | None, engine: str) -> None:
     console.print(table)
 
 
-def tell_depth(tell: Callable[[str], None], name: str, known: int, depth: int) -> None:
-    """How far a search is."""
-    tell(f"{name}: {known:,} states, {depth} deep")
+def show_depth(show: Callable[[str], None], name: str, states: int, depth: int) -> None:
+    """Show the progress of a search."""
+    show(f"{name}: {states:,} states, {depth} deep")
 
 
 def explore(scenario: Any, name: str, states: int, progress: Callable[[int, int], None]) -> Search | Wrong:
-    """One search, or what it found."""
+    """The result of one search, or the violation that it found."""
     cluster = scenario.Cluster()
     try:
         return search(cluster, cluster.settled_down(scenario.BUDGETS[name]), states, progress)

@@ -1,4 +1,4 @@
-"""The machine of the search: states, what may come next, and the walk through them, breadth first."""
+"""The search: states, their successors, and the traversal, breadth first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Build = Callable[[Mapping[str, Journal]], Core]
 
 
 class Wrong(Exception):
-    """A state that must not be."""
+    """A state that violates an invariant."""
 
 
 class Node(NamedTuple):
@@ -48,7 +48,7 @@ class Node(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A node put away: what it is as bytes, what it is equal by, and what the checks want to know of it."""
+    """A packed node: its bytes, the hash by which nodes are compared, and the facts that the checks need."""
 
     data: bytes
     key: int
@@ -58,7 +58,7 @@ class Image(NamedTuple):
 
 
 class Message:
-    """A message under way. Equal are those that say the same, whatever lists and dictionaries they say it with."""
+    """A message under way. Messages with the same content are equal, also if it has lists and dictionaries."""
 
     __slots__ = ("content", "key", "sender", "to")
 
@@ -77,8 +77,8 @@ class Message:
 
 
 class State(NamedTuple):
-    """Everything at one moment. `told`: (client, sequence, GSN) of all acknowledgements. `budget`: move -> how often
-    the environment may still make it."""
+    """The state of the whole system. `told`: (client, sequence, GSN) of all acknowledgements. `budget`: move -> how
+    often the environment may still make it."""
 
     nodes: tuple[Image, ...]
     messages: frozenset[Message]
@@ -88,12 +88,13 @@ class State(NamedTuple):
 
     @property
     def key(self) -> int:
-        """What it is equal by."""
+        """The hash by which states are compared."""
         return hash((tuple(image.key for image in self.nodes), self.messages, self.told, self.budget))
 
 
 def frozen(value: Any, known: dict[int, Any] | None = None) -> Any:
-    """`value`, and all that it holds, as something that can be compared and hashed. `known`: by id, what was met."""
+    """`value`, with all contents, in a form that can be compared and hashed. `known`: by id, objects already
+    visited."""
     kind = value.__class__
     if kind in (int, str, bytes, bool, float) or value is None:
         return value
@@ -133,8 +134,8 @@ def names_of(kind: type, value: Any) -> Sequence[str]:
     return (*NAMES[kind], *sorted(getattr(value, "__dict__", ())))
 
 
-def put_away(node: Node, facts: Any) -> Image:
-    """The inverse of `taken_out`."""
+def pack(node: Node, facts: Any) -> Image:
+    """Pack a node; the inverse of `unpack`."""
     dirty = any(durable < first + len(records) for first, durable, records in node.journals.values())
     return Image(
         pickle.dumps(node, pickle.HIGHEST_PROTOCOL),
@@ -145,13 +146,13 @@ def put_away(node: Node, facts: Any) -> Image:
     )
 
 
-def taken_out(image: Image) -> Node:
-    """The node, to be moved on."""
+def unpack(image: Image) -> Node:
+    """Unpack a node, to handle further events."""
     return pickle.loads(image.data)  # type: ignore[no-any-return]
 
 
 class Step:
-    """One event of one node, and what comes of it."""
+    """One event of one node, and its effects."""
 
     def __init__(self, world: Explored, name: str, node: Node) -> None:
         self.world, self.name, self.node = world, name, node
@@ -204,11 +205,11 @@ class Step:
 
 
 Hears = Callable[[Message], Iterator[tuple[int, int, int]]]
-"""The acknowledgements (client, sequence, GSN) in a message to somebody who is no node."""
+"""The acknowledgements (client, sequence, GSN) in a message to a client."""
 
 
 class Explored:
-    """A system to be searched: its nodes, what may happen to it, and what must hold in every state."""
+    """A system to search: its nodes, the moves of its environment, and its invariants."""
 
     def __init__(
         self,
@@ -227,18 +228,18 @@ class Explored:
         self._done: dict[Hashable, tuple[Image, frozenset[Message], frozenset[tuple[int, int, int]]]] = {}
 
     def begun(self, budget: Mapping[str, int], now: int) -> State:
-        """All nodes just started."""
+        """The initial state: all nodes have just started."""
         images, messages = [], set[Message]()
         for name, build in self.builds.items():
             step = Step(self, name, Node(build({}), {}, {}))
             step.do(step.node.core.start(now))
-            images.append(put_away(step.node, self.facts(step.node, None)))
+            images.append(pack(step.node, self.facts(step.node, None)))
             messages.update(step.sent)
         return State(tuple(images), frozenset(messages), frozenset(), tuple(sorted(budget.items())), now)
 
     def node(self, state: State, name: str) -> Node:
-        """The node as it is in this state."""
-        return taken_out(state.nodes[self.names.index(name)])
+        """The node in this state."""
+        return unpack(state.nodes[self.names.index(name)])
 
     def moved(
         self,
@@ -250,17 +251,17 @@ class Explored:
         less: Message | None = None,
         now: int | None = None,
     ) -> State:
-        """The state after `act`, which `what` tells from others, on one node.
+        """The state after `act` on one node; `what` identifies `act`.
 
-        A core does the same with the same event, so what it did is remembered: interleavings differ in the other nodes.
+        A core is deterministic, so the result of an event is cached: interleavings differ in the other nodes.
         """
         at = self.names.index(name)
         before = state.nodes[at]
         known = self._done.get((name, before.key, what, state.now))
         if known is None:
-            step = Step(self, name, taken_out(before))
+            step = Step(self, name, unpack(before))
             act(step)
-            image = put_away(step.node, self.facts(step.node, before.facts))
+            image = pack(step.node, self.facts(step.node, before.facts))
             inside = frozenset(message for message in step.sent if message.to in self.builds)
             told = frozenset(
                 ack for message in step.sent if message.to not in self.builds for ack in self.hears(message)
@@ -278,7 +279,7 @@ class Explored:
         )
 
     def delivered(self, state: State, message: Message) -> State:
-        """After a message has arrived."""
+        """The state after a message has arrived."""
         return self.moved(
             state,
             message.to,
@@ -288,7 +289,7 @@ class Explored:
         )
 
     def synced(self, state: State, name: str) -> State:
-        """After a node's disk has caught up."""
+        """The state after a node's disk has synced."""
 
         def sync(step: Step) -> None:
             journals = step.node.journals
@@ -300,7 +301,7 @@ class Explored:
         return self.moved(state, name, "sync", sync)
 
     def rung(self, state: State, name: str, timer: str, at: int) -> State:
-        """After a timer has run out."""
+        """The state after a timer has fired."""
         now = max(state.now, at)
 
         def ring(step: Step) -> None:
@@ -310,7 +311,7 @@ class Explored:
         return self.moved(state, name, (timer, at), ring, now=now)
 
     def restarted(self, state: State, name: str, keep: bool) -> State:
-        """After a kill, which has lost what was not synced unless `keep`."""
+        """The state after a kill and a restart; unsynced records are lost unless `keep`."""
 
         def restart(step: Step) -> None:
             kept = {}
@@ -331,16 +332,16 @@ class Explored:
         return self.moved(state, name, keep, restart)
 
     def spent(self, state: State, what: str) -> State:
-        """With one move less to make."""
+        """The state with one move less in the budget."""
         return state._replace(
             budget=tuple((name, left - (name == what)) for name, left in state.budget if left - (name == what))
         )
 
     def next(self, state: State) -> Iterator[tuple[str, State]]:
-        """Every state that may come next, with what has happened.
+        """The successors of a state, each with the name of its event.
 
-        Where no crash is to come any more, a disk is synced before anything else (unless `slow_disks`): what a slow
-        disk delays, a slow message delays as well.
+        Without a crash in the budget, a disk is synced before any other event (unless `slow_disks`): a slow message has
+        the same effects as a slow disk.
         """
         budget = dict(state.budget)
         if not budget.get("crash") and not self.slow_disks:
@@ -357,7 +358,7 @@ class Explored:
                 spent = self.spent(state, "crash")
                 yield f"crash {name}", self.restarted(spent, name, keep=False)
                 if image.dirty:
-                    yield f"crash {name}, which keeps all", self.restarted(spent, name, keep=True)
+                    yield f"crash {name}, keeping unsynced records", self.restarted(spent, name, keep=True)
             if budget.get("ring"):
                 for timer, at in image.timers:
                     if self.rings(name, timer):
@@ -367,9 +368,9 @@ class Explored:
                 spent = self.spent(state, move)
                 yield move, spent._replace(messages=spent.messages | frozenset(sent))
 
-    def settled(self, state: State, *, until: Callable[[State], bool], most: int = 20_000) -> State:
-        """One way through: deliver and sync until nothing is left, then ring the next timer, until it is enough."""
-        for _ in range(most):
+    def settled(self, state: State, *, until: Callable[[State], bool], max_steps: int = 20_000) -> State:
+        """Follow one path to a state for which `until` holds: deliver and sync everything, then fire the next timer."""
+        for _ in range(max_steps):
             if until(state):
                 return state
             dirty = [name for name, image in zip(self.names, state.nodes, strict=True) if image.dirty]
@@ -384,15 +385,16 @@ class Explored:
                     for timer, at in image.timers
                 )
                 state = self.rung(state, name, timer, at)
-        raise Wrong("it does not settle")
+        raise Wrong(f"not reached within {max_steps} steps")
 
     def quiet(self, state: State) -> bool:
-        """Whether nothing is under way."""
+        """Whether no message or sync is under way."""
         return not state.messages and not any(image.dirty for image in state.nodes)
 
 
 class Search(NamedTuple):
-    """How far a search has come. `states` are distinct; `complete`: there are no others within the budget."""
+    """The result of a search. `states`: the number of distinct states; `complete`: whether all within the budget were
+    visited."""
 
     states: int
     steps: int
@@ -401,12 +403,14 @@ class Search(NamedTuple):
     seconds: float
 
 
-def search(world: Explored, start: State, most: int, progress: Callable[[int, int], None] | None = None) -> Search:
-    """Breadth first, until `most` distinct states are known. Raises Wrong with the way to a state that must not be."""
+def search(
+    world: Explored, start: State, max_states: int, progress: Callable[[int, int], None] | None = None
+) -> Search:
+    """Search breadth first, up to `max_states` distinct states. Raises Wrong with the path to an invalid state."""
     begun = time.monotonic()
     start = start._replace(now=start.now)
     seen = {start.key}
-    ways: dict[int, tuple[int, str]] = {}
+    paths: dict[int, tuple[int, str]] = {}
     level, depth, steps = [start], 0, 0
     while level:
         following: list[State] = []
@@ -419,22 +423,22 @@ def search(world: Explored, start: State, most: int, progress: Callable[[int, in
                     if found in seen:
                         continue
                     seen.add(found)
-                    ways[found] = (key, what)
+                    paths[found] = (key, what)
                     world.check(after)
                     following.append(after)
                     if progress is not None and len(seen) % 1_000 == 0:
                         progress(len(seen), depth)
             except Exception as error:
-                raise Wrong(f"{error!r} after\n" + "\n".join(_way(ways, key))) from error
-            if len(seen) >= most:
+                raise Wrong(f"{error!r} after\n" + "\n".join(_path(paths, key))) from error
+            if len(seen) >= max_states:
                 return Search(len(seen), steps, depth, False, time.monotonic() - begun)
         level, depth = following, depth + 1
     return Search(len(seen), steps, depth, True, time.monotonic() - begun)
 
 
-def _way(ways: Mapping[int, tuple[int, str]], key: int) -> list[str]:
+def _path(paths: Mapping[int, tuple[int, str]], key: int) -> list[str]:
     way = []
-    while key in ways:
-        key, what = ways[key]
+    while key in paths:
+        key, what = paths[key]
         way.append(what)
     return way[::-1]

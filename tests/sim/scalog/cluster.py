@@ -28,7 +28,7 @@ from tests.sim.world import World
 
 @dataclass(frozen=True, slots=True)
 class Shape(cluster.Shape):
-    """How many of everything, and how failures are treated. `levels`: of aggregators (0: none)."""
+    """The number of servers of each role, and the failure policy. `levels`: of aggregators (0: none)."""
 
     replicas: int = 3
     aggregators: int = 0
@@ -46,7 +46,7 @@ class Shape(cluster.Shape):
 
     @property
     def quorum(self) -> int:
-        """So many members must hold a record."""
+        """Minimum number of members that have a record when it is ordered."""
         return self.f + 1
 
 
@@ -71,7 +71,7 @@ def shape_of(draw: random.Random) -> Shape:
 
 
 def _shape(replicas: int, shards: int, f: int, policy: FailurePolicy) -> Shape:
-    """With servers to spare for two more shards."""
+    """A shape with spare servers for two more shards."""
     shape = Shape(clients=1, replicas=replicas, shards=shards, f=f, policy=policy)
     return replace(shape, spares=2 * shape.members)
 
@@ -171,7 +171,7 @@ class Cluster(cluster.Cluster):
 
     @property
     def ordered(self) -> int:
-        """The last slot of the ordering layer that any replica has applied, be it dead since."""
+        """The last slot of the ordering layer that any replica has applied, including replicas that have died since."""
         return len(self._slots) - 1
 
     def _compare(self, process: Process) -> None:
@@ -189,7 +189,7 @@ class Cluster(cluster.Cluster):
         self._decisions.look(state, self.storage)
 
     def has_joined(self, replica: Process) -> bool:
-        """Whether an ordering replica is a member, by what its disk holds for certain."""
+        """Whether an ordering replica is a member, by the durable records on its disk."""
         journal = replica.disk.journals.get(paxos.JOURNAL)
         durable = journal.records[: journal.durable - journal.first] if journal is not None else []
         return any(records.read_member(payload).joined for tag, payload in durable if tag == records.MEMBER)
@@ -201,7 +201,7 @@ class Cluster(cluster.Cluster):
 
     @property
     def tail(self) -> int:
-        """The last record of the log that was ordered for certain."""
+        """A lower bound of the last ordered record of the log."""
         return int(self._slots[-1][0]) - 1 if self._slots else 0
 
     def make_shards(self) -> None:
@@ -217,7 +217,7 @@ class Cluster(cluster.Cluster):
             self.operator.do(calls.AddShard(()), limit)
 
     def view(self, limit: int) -> messages.View:
-        """The newest configuration, as the operator is told."""
+        """The newest configuration, as returned to the operator."""
         view = self.operator.ask(calls.View(), limit)
         assert isinstance(view, messages.View), view
         return view

@@ -1,11 +1,11 @@
-"""What goes wrong in a cluster of Scalog, and what its operator does meanwhile.
+"""The faults of a cluster of Scalog, and the operator's changes during them.
 
-What may be lost for ever is bounded by what the protocol promises to survive: in a seed at most f storage servers lose
-their disk or a bit of it, and of the ordering replicas a minority at a time: some of them stay away for ever, others
-come back with an empty disk and count as lost until they have joined again. All else is healed in the end.
+Permanent losses stay within what the protocol survives: in a seed at most f storage servers lose their disk or a bit of
+it, and a minority of the ordering replicas at a time loses its disk: some never return, others return with an empty
+disk and count as lost until they have joined again. All other faults are healed in the end.
 
-A server that is replaced keeps its data until its successor has it, so what makes servers look dead (pauses, splits,
-slow disks) is no loss, whatever the log's policy makes of it.
+A replaced server keeps its data until its successor has it, so faults that make servers look dead (pauses, splits,
+slow disks) lose no data under any failure policy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.sim.workload import Application
 
 
 def forged(config: messages.ShardConfig, server: int) -> list[Any]:
-    """All that a client with the right to write can say of a server to the ordering layer."""
+    """All messages about a server that a client with the right to write can send to the ordering layer."""
     kinds: Any = sorted(BRINGS[Right.WRITE] & ORDERING.accepts, key=repr)
     names = {"shard": config.shard, "epoch": config.epoch, "server": server}
     accusing = [kind for kind in kinds if "server" in kind._fields]
@@ -38,7 +38,7 @@ def forged(config: messages.ShardConfig, server: int) -> list[Any]:
 
 
 class Faults(faults.Faults):
-    """Makes trouble in a cluster of Scalog until `heal`."""
+    """Injects faults into a cluster of Scalog until `heal`."""
 
     WITHOUT_VIEW: ClassVar[tuple[str, ...]] = ("start spare", "start aggregator")
     KINDS: ClassVar[tuple[str, ...]] = ("storage", "storage", "ordering", "aggregator", "client")
@@ -62,7 +62,7 @@ class Faults(faults.Faults):
         return self._kill_one("aggregator")
 
     def ordering_dies_in_mid_write(self) -> bool:
-        """Most replicas of the ordering layer, each when it next writes: a command may be lost that was half there."""
+        """Kill most ordering replicas, each at its next write: a command that some of them have written may be lost."""
         up = [one for one in self.cluster.ordering if one.core is not None]
         doomed = self.draw.sample(up, self.draw.randint((len(up) + 1) // 2, len(up)))
         for process in doomed:
@@ -70,7 +70,7 @@ class Faults(faults.Faults):
         return bool(doomed)
 
     def _leader(self) -> Process | None:
-        """An ordering replica that leads, or thinks so."""
+        """An ordering replica that leads, or assumes that it does."""
         replicas = [one for one in self.cluster.ordering if one.core is not None]
         leaders: list[Process] = [one for one in replicas if getattr(one.core, "leader", None) is not None]
         found: Process | None = self._pick(leaders)
@@ -83,7 +83,7 @@ class Faults(faults.Faults):
         return leader is not None
 
     def split_off_leader(self) -> bool:
-        """The other replicas do not hear it, or it does not hear them; servers and clients still do."""
+        """Cut the links from the leader to the other replicas, or back, or both; servers and clients still reach it."""
         leader = self._leader()
         if leader is None:
             return False
@@ -93,14 +93,14 @@ class Faults(faults.Faults):
         return self._partition(one, other, self.draw.random() < 0.3)
 
     def split_ordering_layer(self) -> bool:
-        """Some of its replicas from the others, for long enough that both sides notice."""
-        everybody = [one.address for one in self.cluster.ordering]
-        if len(everybody) == 1:
+        """Split some ordering replicas from the others, for long enough that both sides time out."""
+        addresses = [one.address for one in self.cluster.ordering]
+        if len(addresses) == 1:
             return False
-        self.draw.shuffle(everybody)
-        middle = self.draw.randint(1, len(everybody) - 1)
+        self.draw.shuffle(addresses)
+        middle = self.draw.randint(1, len(addresses) - 1)
         span = self.draw.randint(4, 12) * self.cluster.shape.heartbeat_ns
-        return self._partition(everybody[:middle], everybody[middle:], self.draw.random() < 0.3, span)
+        return self._partition(addresses[:middle], addresses[middle:], self.draw.random() < 0.3, span)
 
     def cut_off_client(self) -> bool:
         return self._cut_off_from_storage(self._someone("client"))
@@ -112,7 +112,7 @@ class Faults(faults.Faults):
         return len(self.cluster.ordering) > 1 and self._cut_off_from_storage(self._leader())
 
     def _cut_off_from_storage(self, process: Process | None) -> bool:
-        """It reaches no storage server, or none reaches it, for long; the ordering layer it does."""
+        """Cut the links to the storage servers, or back, for long; those to the ordering layer stay."""
         if process is None:
             return False
         servers = [other.address for other in self.cluster.storage]
@@ -122,7 +122,7 @@ class Faults(faults.Faults):
         return self._partition(one, other, self.draw.random() < 0.3, span)
 
     def forging_client(self) -> bool:
-        """A client accuses every server of the log of having failed, to every replica."""
+        """A client reports every storage server as failed to every ordering replica."""
         process, leader = self._someone("client"), self._leader()
         if process is None or leader is None:
             return False
@@ -135,7 +135,7 @@ class Faults(faults.Faults):
         return True
 
     def lose_disk_beside_a_replacement(self) -> bool:
-        """A server that is well is replaced, and before its successor has caught up another member loses its disk."""
+        """Replace a healthy server, and wipe another member's disk before the successor has caught up."""
         leader = self._leader()
         core: Any = leader.core if leader is not None else None
         shard = self._shard(core.state.view(), ShardState.LIVE) if core is not None else None
@@ -148,7 +148,7 @@ class Faults(faults.Faults):
         return True
 
     def _lose_soon(self, server: int, left: int) -> None:
-        """This member loses its disk once another one of its shard is joining, or at the latest after a while."""
+        """Wipe this member's disk once another member of its shard is joining, or when `left` attempts have passed."""
         leader = self._leader()
         core: Any = leader.core if leader is not None else None
         known = core.state.servers.get(server) if core is not None else None
@@ -163,7 +163,7 @@ class Faults(faults.Faults):
             process.wipe()
 
     def wipe_replica(self) -> bool:
-        """An ordering replica, as often as not one that leads, loses its disk and with it its promises."""
+        """Wipe the disk of an ordering replica, often the leader, with its promises."""
         process = self._leader() if self.draw.random() < 0.5 else self._someone("ordering")
         if process is None or not self.cluster.may_lose_replica(process):
             return False
@@ -172,7 +172,7 @@ class Faults(faults.Faults):
         return True
 
     def lose_replica(self) -> bool:
-        """An ordering replica loses its disk and is never to come back."""
+        """Wipe the disk of an ordering replica, and never start it again."""
         process = self._someone("ordering")
         if process is None or not self.replicas_left or not self.cluster.may_lose_replica(process):
             return False
@@ -202,7 +202,7 @@ class Faults(faults.Faults):
         return shard and calls.ReplaceServer(self.draw.choice(shard.members).server, 0)
 
     def replace_all_servers(self, view: messages.View) -> Any:
-        """All of one shard, and never mind that each must be copied from the others before these can go."""
+        """Replace all members of a shard at once, although each successor must copy from the others."""
         first = self.replace_server(view)
         if first is not None:
             (shard,) = [one for one in view.shards if any(member.server == first.server for member in one.members)]
@@ -321,19 +321,19 @@ AT_THE_ORDERING_LAYER = (
     "slow disk",
 )
 AT_OTHERS = ("kill client", "cut off client", "forging client", "cut off aggregator", "cut off leader")
-"""What no storage server can be blamed for."""
+"""Faults that do not involve storage servers."""
 
 
 Faults.FAULTS, Faults.OPERATIONS = FAULTS, OPERATIONS
 
 
 HARMLESS = ("kill storage", "kill ordering", "kill aggregator", "kill in mid-write", "kill leader", "slow disk")
-"""Faults that keep no mapping server from hearing a client."""
+"""Faults that do not delay messages from clients to mapping servers."""
 
 
 def trouble_of(draw: random.Random) -> Trouble:
-    """The trouble of a seed. One in eight has none, one in twelve faults that are no storage server's, one in eight of
-    the others no faults or no operations, one in four has its faults at the ordering layer."""
+    """The trouble of a seed. One in eight has none; one in twelve has faults outside the storage servers only; one in
+    eight of the others has no faults or no operations; one in four has faults of the ordering layer only."""
     if draw.random() < 1 / 8:
         return Trouble((), ())
     if draw.random() < 1 / 12:

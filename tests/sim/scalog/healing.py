@@ -1,4 +1,4 @@
-"""What a cluster of Scalog needs to be well again after its faults, and what its servers then have."""
+"""Brings a cluster of Scalog back to normal after its faults, and reads the records of its servers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests.sim.scalog.prober import Prober
 from tests.sim.world import Failure
 
 Wait = Callable[[int, Callable[[], bool], str, list[Any]], None]
-"""Let time pass to a limit until something is true; else raise Failure, naming what and whom."""
+"""Let time pass until a condition holds. Raises Failure at the limit, with the condition's name and the suspects."""
 
 
 class Healing:
-    """Of one cluster, once its faults have ended."""
+    """The healing of one cluster, after its faults have ended."""
 
     def __init__(self, cluster: Cluster, wait: Wait) -> None:
         self.cluster, self._wait = cluster, wait
 
     def configured(self) -> list[tuple[Any, ...]]:
-        """What reconfigurations change: states, members and seals."""
+        """The parts of the configuration that reconfigurations change: states, members and seals."""
         cores: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
         view = max(cores, key=lambda core: core.slot).state.view()
         return [(one.state, one.members, [(it.id, it.sealed) for it in one.segments]) for one in view.shards]
 
     def make_writable(self, limit: int) -> None:
-        """Servers for those that are lost for ever, and a shard if the last one that took appends was finalized.
+        """Add servers for those that are lost, and a shard if the last live one was finalized.
 
-        Ordering replicas that have lost their disk join again.
+        First wait until ordering replicas that have lost their disk have joined again.
         """
         cluster = self.cluster
         outside = [replica for replica in cluster.ordering if replica.address not in cluster.retired]
@@ -54,8 +54,8 @@ class Healing:
             cluster.operator.do(calls.AddShard(()), limit)
 
     def settle(self, limit: int) -> None:
-        """Successors catch up, and those that they replaced go. A successor that has lost its disk is replaced itself:
-        of a finalized shard, in which nobody is suspected, by the operator."""
+        """Wait until successors have caught up. The operator replaces a successor of a finalized shard that has lost
+        its disk, since members of finalized shards are not suspected."""
         cluster, world = self.cluster, self.cluster.world
         before: set[int] = set()
         while joining := {server: one for one in cluster.view(limit).shards for server in one.joining}:
@@ -69,11 +69,11 @@ class Healing:
             world.run(world.now + 20 * cluster.shape.heartbeat_ns)
 
     def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
-        """The oldest record, and all that every member has from there to `tail`. Checks what the servers agree on."""
+        """The oldest record, and the records of every member from there to `tail`. Checks that the servers agree."""
         cluster = self.cluster
         prober = Prober(cluster)
         view = prober.views(limit)
-        added, asked = view.next_shard - 1, cluster.operator.asked[calls.AddShard]
-        if added > asked and cluster.shape.policy is not FailurePolicy.FINALIZE_AND_ADD:
-            raise Failure("a change is carried out once", f"{added} shards were added, {asked} were asked for")
+        added, requested = view.next_shard - 1, cluster.operator.requested[calls.AddShard]
+        if added > requested and cluster.shape.policy is not FailurePolicy.FINALIZE_AND_ADD:
+            raise Failure("a change is carried out once", f"{added} shards were added, {requested} were requested")
         return view.oldest, prober.copies(view, view.oldest, tail, limit)

@@ -1,7 +1,7 @@
-"""What the ordering layer decides, held against the disks of the storage servers, which it never sees.
+"""Compares the decisions of the ordering layer with the disks of the storage servers.
 
-A disk that was lost since counts as if it still had what it had: the reports were true when they were made, and how
-many disks may be lost is bounded elsewhere.
+A disk that was lost since counts as if it still had its records: the reports were true when they were made, and the
+faults bound the number of lost disks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.sim.process import Process
 
 
 class Decisions:
-    """Looks at the state of whichever replica has applied most."""
+    """Checks the state of the replica that has applied the most commands."""
 
     def __init__(self) -> None:
         self._commands = 0
@@ -25,7 +25,7 @@ class Decisions:
         self._lacking: dict[int, dict[int, int]] = {}
 
     def look(self, state: OrderingState, storage: list[Process]) -> None:
-        """Check what the commands since the last time have decided."""
+        """Check the decisions of the commands since the last call."""
         if state.commands <= self._commands:
             return
         self._commands = state.commands
@@ -40,7 +40,7 @@ class Decisions:
             self._check_joined(shard, at)
 
     def _check_durable(self, shard: OrderedShard, head: int, at: dict[str, Any]) -> None:
-        """What was ordered is durable on a quorum: SCA-1, SCA-7 and SCA-9 together."""
+        """Ordered records are durable on a quorum: SCA-1, SCA-7 and SCA-9 together."""
         for link in shard.links:
             for segment, first, count, _ in link.ranges if link.number > head else ():
                 having = sum(not self._lacks(member, segment, first + count, at) for member in shard.members)
@@ -50,7 +50,7 @@ class Decisions:
                 )
 
     def _check_joined(self, shard: OrderedShard, at: dict[str, Any]) -> None:
-        """Who came later and joins no more has what was ordered when it came (SCA-14)."""
+        """A member that has finished joining has the records that were ordered when it was added (SCA-14)."""
         members = self._members.setdefault(shard.id, {member.server for member in shard.members})
         for member in shard.members:
             if member.server not in members:
@@ -62,7 +62,7 @@ class Decisions:
                     end = ends.get(segment.id, 1)
                     assert segment.base >= end or not self._lacks(member, segment.id, end, at), (
                         f"SCA-14: server {member.server} has joined shard {shard.id}, "
-                        f"but lacks what was ordered of segment {segment.id}"
+                        f"but lacks ordered records of segment {segment.id}"
                     )
 
     def _lacks(self, member: Member, segment: int, end: int, at: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The planted bugs of the client: mistakes that somebody could make, each a patch of one method."""
+"""The planted bugs of the client: plausible mistakes, each a patch of one method."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ PLANTED: planting.Plants = {}
 planted = partial(planting.planted, among=PLANTED, kind="client: ")
 
 
-def elsewhere(appender: SegmentAppender) -> None:
-    """Have everything that is under way go to another segment, perhaps."""
+def reroute(appender: SegmentAppender) -> None:
+    """Treat all records in flight as excluded from this segment, so that the client may append them to another one."""
     for batch in list(appender.flight.values()):
         for first, count in batch.open_runs():
             appender._decide(first, first + count, EXCLUDED)
 
 
 @planted(AppendClient, "_finish")
-def call_never_what_is_not_known_yet(right: Callable[..., None], appends: AppendClient, append: PendingAppend) -> None:
+def report_pending_records_as_never_appended(
+    right: Callable[..., None], appends: AppendClient, append: PendingAppend
+) -> None:
     for call, _ in append.outcome_calls:
         appends._context.answer(call, [gsn if gsn > 0 else None for gsn in append.gsns])
     append.outcome_calls = ()
 
 
 @planted(OutcomeSearch, "take")
-def believe_that_gsns_follow_numbers(
+def assume_contiguous_gsns_of_an_append(
     right: Callable[..., None], search: OutcomeSearch, first: int, count: int, gsn: int
 ) -> None:
-    """What is found of an append is taken for all of it."""
+    """The GSNs of missing records are computed from one that was found."""
     right(search, first, count, gsn)
     if search.found:
         known = next(iter(search.found.items()))
@@ -51,30 +53,30 @@ def believe_that_gsns_follow_numbers(
 
 
 @planted(SegmentAppender, "_retransmit")
-def send_elsewhere_after_a_timeout(right: Callable[..., Any], appender: SegmentAppender) -> None:
-    now, patience = appender._context.now, appender._context.config.answer_timeout_ns
-    if not appender.sealed and any(now - batch.sent_at >= patience for batch in appender.flight.values()):
-        elsewhere(appender)
+def reroute_after_a_timeout(right: Callable[..., Any], appender: SegmentAppender) -> None:
+    now, timeout = appender._context.now, appender._context.config.answer_timeout_ns
+    if not appender.sealed and any(now - batch.sent_at >= timeout for batch in appender.flight.values()):
+        reroute(appender)
     right(appender)
 
 
 @planted(SegmentAppender, "on_rejected")
-def take_busy_for_never(right: Callable[..., Any], appender: SegmentAppender, answer: Rejected, sender: str) -> None:
-    """Of the whole segment."""
+def treat_busy_as_never(right: Callable[..., Any], appender: SegmentAppender, answer: Rejected, sender: str) -> None:
+    """One Busy reply excludes all records in flight to the segment."""
     right(appender, answer, sender)
     if answer.why is RejectReason.BUSY:
-        elsewhere(appender)
+        reroute(appender)
 
 
 @planted(SegmentAppender, "seal")
-def take_sealed_for_never(right: Callable[..., Any], appender: SegmentAppender) -> None:
+def treat_sealed_as_never(right: Callable[..., Any], appender: SegmentAppender) -> None:
     if not appender.sealed:
         right(appender)
-        elsewhere(appender)
+        reroute(appender)
 
 
 @planted(SegmentAppender, "_send")
-def number_anew_what_is_sent_again(right: Callable[..., Any], appender: SegmentAppender, batch: Sent) -> None:
+def resend_under_new_numbers(right: Callable[..., Any], appender: SegmentAppender, batch: Sent) -> None:
     if batch.attempts:
         del appender.flight[batch.sequence]
         number = batch.sequence = appender._numbers.take(batch.count)
@@ -86,32 +88,32 @@ def number_anew_what_is_sent_again(right: Callable[..., Any], appender: SegmentA
 
 
 @planted(SequenceNumbers, "settled")
-def call_settled_what_was_sent(right: Callable[..., int], numbers: SequenceNumbers) -> int:
+def settle_numbers_that_were_sent(right: Callable[..., int], numbers: SequenceNumbers) -> int:
     return numbers.next
 
 
 @planted(AppendClient, "_assign_next")
-def place_all_parts_at_once(right: Callable[..., Any], appends: AppendClient, portion: ShardPortion) -> None:
+def assign_all_chunks_at_once(right: Callable[..., Any], appends: AppendClient, portion: ShardPortion) -> None:
     while portion.pending:
         right(appends, portion)
 
 
 @planted(AppendClient, "on_ordered")
-def credit_a_part_to_the_beginning(
+def acknowledge_the_start_of_a_chunk_for_any_part(
     right: Callable[..., Any], appends: AppendClient, chunk: Chunk, start: int, gsns: Sequence[int], shard: int
 ) -> None:
     right(appends, chunk, 0, gsns, shard)
 
 
 @planted(AppendClient, "_expired")
-def call_unavailable_what_was_sent(right: Callable[..., Any], appends: AppendClient, append: Any) -> None:
+def report_sent_appends_as_unavailable(right: Callable[..., Any], appends: AppendClient, append: Any) -> None:
     append.sent = False
     right(appends, append)
 
 
 @planted(ActiveSubscription, "_explain")
-def conclude_from_silence(right: Callable[..., Any], following: ActiveSubscription) -> Any:
-    """The next record of any shard is taken for the next one of the log."""
+def order_without_waiting_for_silent_shards(right: Callable[..., Any], following: ActiveSubscription) -> Any:
+    """The next record received from any shard is delivered as the next one of the log."""
     if following._ready:
         following.position = following._ready[0][0]
         return following._merged()
@@ -119,22 +121,22 @@ def conclude_from_silence(right: Callable[..., Any], following: ActiveSubscripti
 
 
 @planted(ActiveSubscription, "_merged")
-def skip_what_was_trimmed(right: Callable[..., Any], following: ActiveSubscription) -> Batch | Exception | None:
+def skip_trimmed_records(right: Callable[..., Any], following: ActiveSubscription) -> Batch | Exception | None:
     following.position = max(following.position, following._directory.oldest)
     result: Batch | Exception | None = right(following)
     return result
 
 
 @planted(ReadClient, "_retry")
-def take_one_replica_for_all(
+def trust_one_replica_that_lacks_a_record(
     right: Callable[..., Any], reads: ReadClient, call: int, request: calls.Read, damaged: dict[str, str]
 ) -> None:
     reads._context.answer(call, NotOfThisShard(request.gsn, request.shard))
 
 
 @planted(LogClient, "_tail")
-def remember_the_tail(right: Callable[..., None], client: LogClient, call: int, request: calls.Tail) -> None:
-    """Who has asked for the tail once is told the same again, as long as nothing else was learned."""
+def reuse_an_earlier_tail(right: Callable[..., None], client: LogClient, call: int, request: calls.Tail) -> None:
+    """A client answers later tail calls from its first one."""
     known: list[TailResponse] = vars(client).setdefault("known", [])
     if known:
         client._context.open(call, None, lambda: None)
@@ -150,21 +152,19 @@ def remember_the_tail(right: Callable[..., None], client: LogClient, call: int, 
 
 
 @planted(Directory, "adopt")
-def go_back_to_an_older_view(right: Callable[..., bool], directory: Directory, view: View) -> bool:
+def adopt_an_older_view(right: Callable[..., bool], directory: Directory, view: View) -> bool:
     directory.view = None
     return right(directory, view)
 
 
 @planted(ClientContext, "__init__")
-def begin_again_with_the_same_numbers(
-    right: Callable[..., None], context: ClientContext, config: Any, rng: Any
-) -> None:
-    """A client that restarts takes answers to its earlier life for its own, and is taken for it."""
+def reuse_numbers_after_a_restart(right: Callable[..., None], context: ClientContext, config: Any, rng: Any) -> None:
+    """A restarted client has the number of its predecessor, so servers and client confuse their appends."""
     right(context, config, rng)
     context._serial = 0
     context.client = 1 + sum(config.address.encode())
 
 
 @planted(SequenceNumbers, "retain")
-def have_servers_forget_what_was_unknown(right: Callable[..., None], numbers: SequenceNumbers, first: int) -> None:
-    """This client has learned where it is."""
+def settle_numbers_of_unknown_appends(right: Callable[..., None], numbers: SequenceNumbers, first: int) -> None:
+    """The numbers of appends with unknown outcome are settled, so servers drop their positions."""

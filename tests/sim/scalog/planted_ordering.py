@@ -1,7 +1,7 @@
 """Bugs of the ordering layer and the aggregators that are planted on purpose: the simulator must find each.
 
-But for those in `SEEN_BY_TESTS`: what they need (two leaders, one of which is asked for the tail before it notices; a
-leader whose clock is behind its predecessor's) is too rare in a seed. `tests/log/scalog/` finds them.
+Except for those in `SEEN_BY_TESTS`: their conditions (two leaders, one of which answers a tail request before it is
+deposed; a leader whose clock is behind its predecessor's) are too rare in a seed. `tests/log/scalog/` finds them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from logdb.log.scalog.ordering import replica, server_registry, shard_state, sta
 from logdb.log.scalog.ordering.commands import ChangeCommand, Cut, decode
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-SEEN_BY_TESTS = {"a deposed leader tells the tail", "a cut has the time of its leaders clock"}
+SEEN_BY_TESTS = {"a deposed leader answers tail requests", "a cut has the time of its leaders clock"}
 SEEN: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 
 
 def plant(bug: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
-    """Make a context manager of a patch, and name it as the patch is named."""
+    """Make a context manager of a patch, named after the patch."""
 
     @contextmanager
     def planted() -> Iterator[None]:
@@ -87,7 +87,7 @@ def a_cut_is_applied_when_it_is_proposed(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def a_cut_counts_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
+def a_cut_of_another_epoch_is_applied(patch: pytest.MonkeyPatch) -> None:
     right = state._APPLY[Cut]
 
     def apply(self: state.OrderingState, cut: Cut, applied: state.AppliedCommand) -> None:
@@ -116,7 +116,7 @@ def a_cut_counts_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def finalizing_does_not_fold(patch: pytest.MonkeyPatch) -> None:
+def sealing_does_not_count_the_ordered_records(patch: pytest.MonkeyPatch) -> None:
     right = shard_state.OrderedShard.seal
 
     def seal(self: shard_state.OrderedShard, segment: shard_state.OrderedSegment, next_gsn: int) -> int:
@@ -127,7 +127,7 @@ def finalizing_does_not_fold(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def reports_of_a_finalized_shard_count(patch: pytest.MonkeyPatch) -> None:
+def reports_of_a_finalized_shard_are_ordered(patch: pytest.MonkeyPatch) -> None:
     right = shard_state.OrderedShard.changed
 
     def changed(self: shard_state.OrderedShard) -> None:
@@ -139,7 +139,7 @@ def reports_of_a_finalized_shard_count(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def a_server_that_is_back_goes_on_with_its_sealed_segment(patch: pytest.MonkeyPatch) -> None:
+def a_returning_server_reopens_its_sealed_segment(patch: pytest.MonkeyPatch) -> None:
     right = state.OrderingState._open
 
     def reopen(self: state.OrderingState, shard: shard_state.OrderedShard, server: int) -> shard_state.OrderedSegment:
@@ -163,7 +163,7 @@ def a_quorum_is_one_too_small(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def what_one_member_has_is_durable(patch: pytest.MonkeyPatch) -> None:
+def records_on_one_member_count_as_durable(patch: pytest.MonkeyPatch) -> None:
     def furthest(self: tally.LocalCuts) -> ShardTally:
         ends = tuple((segment, max(row.values())) for segment, row in self.rows.items())
         return ShardTally(self.config.shard, self.config.epoch, self.on_quorum(self.placed.values()), ends)
@@ -172,7 +172,7 @@ def what_one_member_has_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def a_server_without_its_disk_is_taken_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
+def a_server_with_an_empty_disk_keeps_its_id(patch: pytest.MonkeyPatch) -> None:
     right = state._APPLY[Register]
 
     def register(self: state.OrderingState, command: Register, applied: state.AppliedCommand) -> None:
@@ -202,7 +202,7 @@ def a_new_member_counts_as_caught_up_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def a_replaced_server_goes_at_once(patch: pytest.MonkeyPatch) -> None:
+def a_replaced_server_is_removed_at_once(patch: pytest.MonkeyPatch) -> None:
     right = state.OrderingState._replace
 
     def replace(
@@ -221,12 +221,12 @@ def a_replaced_server_goes_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def an_aggregator_that_hears_no_server_is_believed(patch: pytest.MonkeyPatch) -> None:
+def an_aggregator_verdict_is_not_verified(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leading.Leader, "on_verdict", leading.Leader._act_on)
 
 
 @plant
-def a_leader_that_hears_no_server_believes_itself(patch: pytest.MonkeyPatch) -> None:
+def a_leader_verdict_is_not_verified(patch: pytest.MonkeyPatch) -> None:
     right = leading.Leader._request_report
 
     def ask(self: leading.Leader, shard: int, server: int) -> None:
@@ -237,13 +237,13 @@ def a_leader_that_hears_no_server_believes_itself(patch: pytest.MonkeyPatch) -> 
 
 
 @plant
-def a_client_that_reaches_no_server_is_believed(patch: pytest.MonkeyPatch) -> None:
-    def believe(self: replica.OrderingReplica, hint: Unreachable, sender: str, now: int) -> None:
+def a_client_report_counts_as_a_verdict(patch: pytest.MonkeyPatch) -> None:
+    def report(self: replica.OrderingReplica, hint: Unreachable, sender: str, now: int) -> None:
         known = self.state.servers.get(hint.server)
         if known is not None and known.shard:
             self._verdict(Suspect(known.shard, self.state.shards[known.shard].epoch, known.id, False), sender, now)
 
-    patch.setitem(replica._HANDLERS, Unreachable, believe)
+    patch.setitem(replica._HANDLERS, Unreachable, report)
 
 
 @plant
@@ -260,7 +260,7 @@ def links_are_dropped_before_they_are_placed(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def an_update_without_links_tells_the_newest_gsn_to_all(patch: pytest.MonkeyPatch) -> None:
+def an_update_without_links_has_head_zero(patch: pytest.MonkeyPatch) -> None:
     def update(shard: int, epoch: int, config: Any, links: Any, head: int, last: int, oldest: int) -> Update:
         return Update(shard, epoch, config, links, links[-1].number if links else 0, last, oldest)
 
@@ -268,7 +268,7 @@ def an_update_without_links_tells_the_newest_gsn_to_all(patch: pytest.MonkeyPatc
 
 
 @plant
-def a_deposed_leader_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
+def a_deposed_leader_answers_tail_requests(patch: pytest.MonkeyPatch) -> None:
     def tail_request(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
         if self.leader is None:
             self._send_not_leader(sender, ask.request)
@@ -280,7 +280,7 @@ def a_deposed_leader_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def any_replica_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
+def any_replica_answers_tail_requests(patch: pytest.MonkeyPatch) -> None:
     def tail_request(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
         answer = TailResponse(ask.request, self.state.last, self.state.oldest, self.state.version)
         self._out.append(Send(sender, answer))
@@ -289,7 +289,7 @@ def any_replica_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def a_change_is_carried_out_each_time_it_comes(patch: pytest.MonkeyPatch) -> None:
+def a_repeated_change_is_applied_again(patch: pytest.MonkeyPatch) -> None:
     def changing(self: state.OrderingState, command: ChangeCommand, applied: state.AppliedCommand) -> None:
         try:
             outcome = state._CHANGE[type(command.change)](self, command.change, command.live, applied), ""
@@ -327,7 +327,7 @@ def a_cut_has_the_time_of_its_leaders_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
-def a_snapshot_forgets_which_changes_were_carried_out(patch: pytest.MonkeyPatch) -> None:
+def a_snapshot_loses_the_applied_changes(patch: pytest.MonkeyPatch) -> None:
     right = state.OrderingState.from_bytes.__func__  # type: ignore[attr-defined]
 
     def from_bytes(cls: type[state.OrderingState], snapshot: bytes) -> state.OrderingState:
@@ -339,7 +339,7 @@ def a_snapshot_forgets_which_changes_were_carried_out(patch: pytest.MonkeyPatch)
 
 
 @plant
-def a_snapshot_forgets_how_far_segments_are_ordered(patch: pytest.MonkeyPatch) -> None:
+def a_snapshot_loses_the_ordered_ends_of_segments(patch: pytest.MonkeyPatch) -> None:
     right = shard_state.OrderedShard.from_json.__func__  # type: ignore[attr-defined]
 
     def from_json(cls: type[shard_state.OrderedShard], saved: dict[str, Any]) -> shard_state.OrderedShard:

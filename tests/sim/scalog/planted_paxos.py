@@ -1,7 +1,7 @@
 """Those planted bugs of Paxos (`tests/log/paxos/bugs.py`) that the whole cluster shows within 200 seeds.
 
-Paxos's own simulation (`tests/log/paxos/test_simulation.py`), where nothing else dilutes them, catches all of them, but
-for those that need one order of events in a million: stories tell these (`tests/log/paxos/stories.py`).
+Paxos's own simulation (`tests/log/paxos/test_simulation.py`), which injects faults of Paxos only, catches all of
+them except those that need a very rare order of events; `tests/log/paxos/stories.py` has these orders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The planted bugs of the storage server: mistakes that somebody could make, each a patch of one method."""
+"""The planted bugs of the storage server: plausible mistakes, each a patch of one method."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tests.harness import planting
 PLANTED: planting.Plants = {}
 
 RARE: planting.Plants = {}
-"""Bugs that take two failures in one moment (or disks that sync journals one by one) to do harm: the simulator needs
-more than 200 seeds for them, the rules' own tests (`tests/log/scalog/test_storage_planted.py`) one."""
+"""Bugs that need two failures at the same time (or disks that sync journals one by one) to show: the simulator needs
+more than 200 seeds for them; the tests of the rules (`tests/log/scalog/test_storage_planted.py`) catch them."""
 
 
 planted = partial(planting.planted, among=PLANTED, kind="storage: ")
@@ -42,7 +42,7 @@ planted = partial(planting.planted, among=PLANTED, kind="storage: ")
 
 @contextmanager
 def as_if_written_were_durable(shard: MemberState) -> Iterator[None]:
-    """For a moment, copies are durable up to their ends."""
+    """While the context lasts, copies count as durable up to their ends."""
     durable = {copy: copy.durable for copy in shard.copies.values()}
     for copy in durable:
         copy.durable = copy.end
@@ -65,13 +65,13 @@ def report_links_before_the_sync(right: Callable[..., None], self: Membership) -
 
 
 @planted(Membership, "_has_caught_up", among=RARE)
-def say_caught_up_without_the_records(right: Callable[..., bool], self: Membership) -> bool:
+def report_caught_up_without_the_records(right: Callable[..., bool], self: Membership) -> bool:
     config = self._shard.config
     return config is not None and self._shard.server in config.joining
 
 
 @planted(Membership, "on_registration_reply")
-def become_whoever_is_meant(
+def adopt_the_registration_of_another_server(
     right: Callable[..., None], self: Membership, message: RegistrationReply, sender: str
 ) -> None:
     right(self, message._replace(token=self._shard.token), sender)
@@ -117,12 +117,12 @@ def answer_appends_before_they_are_ordered(
 
 
 @planted(MemberState, "reached")
-def answer_not_mine_behind_the_cut(right: Callable[..., int], self: MemberState) -> int:
+def reject_reads_beyond_the_cut(right: Callable[..., int], self: MemberState) -> int:
     return END
 
 
 @planted(Membership, "_follow")
-def believe_the_newest_gsn_despite_a_gap(
+def adopt_the_newest_gsn_despite_a_gap(
     right: Callable[..., None], self: Membership, update: Update, sender: str, is_reply: bool
 ) -> None:
     right(self, update, sender, is_reply=is_reply)
@@ -131,9 +131,7 @@ def believe_the_newest_gsn_despite_a_gap(
 
 
 @planted(Membership, "_place")
-def link_without_asking_what_was_before(
-    right: Callable[..., None], self: Membership, links: tuple[ShardCut, ...]
-) -> None:
+def place_links_after_a_gap(right: Callable[..., None], self: Membership, links: tuple[ShardCut, ...]) -> None:
     chain: PlacementIndex = self._shard.chain
     for link in links:
         if link.number > chain.head:
@@ -146,7 +144,7 @@ def link_without_asking_what_was_before(
 
 
 @planted(Primary, "on_append_status_request")
-def say_never_of_an_open_segment(
+def report_never_for_an_open_segment(
     right: Callable[..., None], self: Primary, message: AppendStatusRequest, sender: str
 ) -> None:
     copy = self._shard.copies.get(message.segment)
@@ -159,7 +157,7 @@ def say_never_of_an_open_segment(
 
 
 @planted(Primary, "on_append_status_request", among=RARE)
-def say_never_with_half_a_copy(
+def report_never_with_an_incomplete_copy(
     right: Callable[..., None], self: Primary, message: AppendStatusRequest, sender: str
 ) -> None:
     copy = self._shard.copies.get(message.segment)
@@ -172,13 +170,15 @@ def say_never_with_half_a_copy(
 
 
 @planted(SegmentReplica, "recover")
-def forget_the_clients_in_a_restart(right: Callable[..., None], self: SegmentReplica, records: Any, first: int) -> None:
+def lose_client_sessions_in_a_restart(
+    right: Callable[..., None], self: SegmentReplica, records: Any, first: int
+) -> None:
     right(self, records, first)
     self.sessions = ClientSessions()
 
 
 @planted(ClientSessions, "settle")
-def forget_settled_numbers_without_a_mark(
+def drop_the_mark_of_settled_numbers(
     right: Callable[..., None], self: ClientSessions, client: int, settled: int
 ) -> None:
     right(self, client, settled)
@@ -186,13 +186,13 @@ def forget_settled_numbers_without_a_mark(
 
 
 @planted(MetadataJournal, "checkpoint", among=RARE)
-def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], self: MetadataJournal) -> None:
+def checkpoint_records_that_are_not_durable(right: Callable[..., None], self: MetadataJournal) -> None:
     with as_if_written_were_durable(self._shard):
         right(self)
 
 
 @planted(Membership, "_adopt", among=RARE)
-def trim_records_before_their_clients_are_noted(
+def trim_records_before_their_sessions_are_saved(
     right: Callable[..., None], self: Membership, config: ShardConfig
 ) -> None:
     bases = {copy.id: copy.base for copy in self._shard.copies.values()}

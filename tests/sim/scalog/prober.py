@@ -1,6 +1,6 @@
-"""Asks every member of every shard for all it has, and every ordering replica for its view, when all is healed.
+"""Reads all records from every member of every shard, and the view from every ordering replica, after healing.
 
-It speaks to the servers in their own messages, so nothing between it and them can hide a difference.
+It sends the servers' own messages, so that no client code can hide a difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BYTES = 1 << 16
 
 
 class Prober:
-    """Stands in the network as a process does. One question for each request number, asked until it is answered."""
+    """A process of the network. It repeats each request until it is answered."""
 
     kind = ADDRESS
 
@@ -31,11 +31,11 @@ class Prober:
         cluster.network.processes[ADDRESS] = self  # type: ignore[assignment]
 
     def deliver(self, event: Received) -> None:
-        """An answer has come."""
+        """Record an answer."""
         self.answers[event.message.request] = event.message
 
     def ask(self, questions: list[tuple[str, Any]], limit: int) -> list[Any]:
-        """Put all questions and wait for all answers. The questions get their request numbers here."""
+        """Send all requests, numbered, and wait for all answers."""
         world, network = self.cluster.world, self.cluster.network
         numbered = []
         for to, question in questions:
@@ -56,7 +56,7 @@ class Prober:
         return all(question.request in self.answers for _, question in numbered)
 
     def views(self, limit: int) -> messages.View:
-        """The view on which all replicas of the ordering layer agree in the end."""
+        """The view on which all ordering replicas agree."""
         replicas = [process.address for process in self.cluster.ordering if process.core is not None]
         while True:
             answers = self.ask([(address, messages.ViewRequest(0)) for address in replicas], limit)
@@ -71,7 +71,7 @@ class Prober:
             self.cluster.world.run(self.cluster.world.now + self.cluster.shape.heartbeat_ns)
 
     def copies(self, view: messages.View, oldest: int, tail: int, limit: int) -> list[Copy]:
-        """Everything that every member has of `oldest` to `tail`, except those that have still to join."""
+        """The records of every member from `oldest` to `tail`, except joining members."""
         copies = [
             (member.address, Copy(member.address, config.shard, oldest, [], [], {}))
             for config in view.shards
@@ -98,7 +98,7 @@ class Prober:
                 elif answer.why is messages.ReadError.TRIMMED and answer.oldest > gsn:
                     raise Failure("what is not trimmed can be read", f"{address}: {gsn}, {answer}")
                 elif answer.why is messages.ReadError.HERE and self.cluster.network.processes[address].wipes:
-                    continue  # it has lost its disk, and is another server now
+                    continue  # it has lost its disk and registered as another server
                 else:
                     wait = True
                     again.append((address, copy, gsn))

@@ -1,4 +1,5 @@
-"""What is searched: 3 ordering replicas, 2 shards of 2 storage servers, a client's appends, a finalization, crashes."""
+"""The cluster to search: 3 ordering replicas, 2 shards of 2 storage servers, a client's appends, a finalization,
+crashes."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ BUDGETS: dict[str, dict[str, int]] = {
         "crash": 2,
     },
 }
-"""Searches: what the environment may do, and how often. Appends 1 and 2 are of the shard that may be finalized."""
+"""Searches: the moves of the environment, and how often each may occur. Appends 1 and 2 go to the shard that may be
+finalized."""
 
 
 def ordering(address: Address, journals: Mapping[str, Journal]) -> OrderingReplica:
@@ -58,7 +60,7 @@ class Cluster(Explored):
         super().__init__(builds, moves={}, rings=rings, hears=acknowledged, facts=facts_of, check=check)
 
     def settled_down(self, budget: Mapping[str, int]) -> State:
-        """Two shards of two servers each, nothing under way, and the environment ready to make its moves."""
+        """A state with two shards of two servers each, no messages under way, and the moves of the environment."""
         state = self.settled(
             self.begun({}, BEGINNING), until=lambda state: len(self.view(state).spares) == len(SERVERS)
         )
@@ -76,7 +78,7 @@ class Cluster(Explored):
         return state._replace(budget=tuple(sorted(budget.items())), told=frozenset())
 
     def told(self, state: State, messages: list[Message]) -> State:
-        """With these messages under way."""
+        """The state with these messages under way."""
         return state._replace(messages=state.messages | frozenset(messages))
 
     def view(self, state: State) -> View:
@@ -90,7 +92,7 @@ class Cluster(Explored):
 
 
 def primaries(view: View) -> Iterator[tuple[int, Address]]:
-    """(segment, its primary's address) of all that take appends."""
+    """(segment, its primary's address) of all open segments."""
     for shard in view.shards:
         addresses = {member.server: member.address for member in shard.members}
         for segment in shard.segments:
@@ -99,7 +101,7 @@ def primaries(view: View) -> Iterator[tuple[int, Address]]:
 
 
 def rings(name: str, timer: str) -> bool:
-    """Elections, and what repairs a loss; heartbeats only say again what was said."""
+    """Whether a timer may fire: heartbeats may not, since they only repeat earlier messages."""
     return "heartbeat" not in timer
 
 
@@ -129,14 +131,14 @@ def facts_of(node: Node, before: Any) -> Any:
 
 
 def check(state: State) -> None:
-    """What must hold in every state. Raises Wrong."""
+    """Check the invariants of every state. Raises Wrong."""
     gsns: dict[int, tuple[int, int]] = {}
     records: dict[tuple[int, int], int] = {}
     for client, sequence, gsn in state.told:
         if gsns.setdefault(gsn, (client, sequence)) != (client, sequence):
-            raise Wrong(f"SCA-4: two records were told that they have GSN {gsn}")
+            raise Wrong(f"SCA-4: two records were acknowledged with GSN {gsn}")
         if records.setdefault((client, sequence), gsn) != gsn:
-            raise Wrong(f"SCA-13: record {sequence} of client {client} was told two GSNs")
+            raise Wrong(f"SCA-13: record {sequence} of client {client} was acknowledged with two GSNs")
     states: dict[int, bytes] = {}
     links: dict[tuple[int, int], Any] = {}
     copies: list[frozenset[bytes]] = []
@@ -154,4 +156,4 @@ def check(state: State) -> None:
     for client, sequence in records:
         head = client.to_bytes(8, "little") + sequence.to_bytes(8, "little")
         if sum(head in durable for durable in copies) < 2:
-            raise Wrong(f"SCA-1: record {sequence} of client {client} was acknowledged, and is not durable on a quorum")
+            raise Wrong(f"SCA-1: record {sequence} of client {client} was acknowledged, but is not durable on a quorum")

@@ -1,4 +1,4 @@
-"""The search itself, and that it finds planted bugs."""
+"""The search completes, and finds planted bugs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def explored(budget: dict[str, int], states: int, slow_disks: bool = False) -> i
     return found.states
 
 
-def test_an_append_in_every_order() -> None:
+def test_every_order_of_an_append() -> None:
     cluster = Cluster()
     found = search(cluster, cluster.settled_down(BUDGETS["an append"]), 100_000)
     assert found.complete
@@ -25,7 +25,7 @@ def test_an_append_in_every_order() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BUDGETS if name != "an append"])
-def test_what_may_happen_in_every_order(name: str) -> None:
+def test_every_order_of_events(name: str) -> None:
     explored(BUDGETS[name], 6_000)
 
 
@@ -41,7 +41,7 @@ def test_planted_bugs_are_found(bug: str, budget: dict[str, int]) -> None:
         explored(budget, 20_000, slow_disks=True)
 
 
-def test_equal_whatever_came_in_which_order() -> None:
+def test_equality_does_not_depend_on_insertion_order() -> None:
     class Thing:
         def __init__(self, **fields: object) -> None:
             self.__dict__.update(fields)

@@ -1,4 +1,4 @@
-"""Stories: a cluster of a given shape and what happens to it, told step by step, where a swarm would seldom go."""
+"""Stories: fixed sequences of events on a given cluster that random faults seldom reach."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICIES = list(FailurePolicy)
 
 
 class Story:
-    """A running cluster with a client that appends when it is told to, and never trims."""
+    """A running cluster with a client that appends on demand, and never trims."""
 
     def __init__(self, policy: FailurePolicy, *, spares: int = 4, shards: int = 2, seed: int = 1) -> None:
         self.world = World(seed)
@@ -52,12 +52,12 @@ class Story:
         return self.cluster.view(self.limit)
 
     def server(self, number: int) -> Any:
-        """The process that is this server."""
+        """The process of a server."""
         addresses = {one.server: one.address for config in self.view().shards for one in config.members}
         return next(one for one in self.cluster.storage if one.address == addresses[number])
 
     def check(self) -> int:
-        """What was acknowledged is there. Returns the records."""
+        """Check that acknowledged records are in the log. Returns their number."""
         limit = self.limit
         tail = self.cluster.operator.ask(calls.Tail(), limit)
         prober = Prober(self.cluster)
@@ -67,12 +67,12 @@ class Story:
 
 
 def shape_of(view: messages.View) -> list[Any]:
-    """What a reconfiguration changes."""
+    """The parts of a view that a reconfiguration changes."""
     return [(one.shard, one.state, one.members, [it[:4:3] for it in one.segments]) for one in view.shards]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_client_that_reaches_no_storage_server_changes_nothing(policy: FailurePolicy) -> None:
+def test_a_client_cut_off_from_storage_changes_no_configuration(policy: FailurePolicy) -> None:
     story = Story(policy)
     story.append(5)
     before = shape_of(story.view())
@@ -89,7 +89,7 @@ def test_a_client_that_reaches_no_storage_server_changes_nothing(policy: Failure
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_client_that_forges_what_it_may_send_changes_nothing(policy: FailurePolicy) -> None:
+def test_forged_messages_of_a_client_change_no_configuration(policy: FailurePolicy) -> None:
     story = Story(policy)
     story.append(5)
     before = shape_of(story.view())
@@ -108,8 +108,8 @@ def test_a_client_that_forges_what_it_may_send_changes_nothing(policy: FailurePo
     assert shape_of(story.view()) == before
 
 
-def test_a_paused_server_and_a_lost_disk_lose_nothing() -> None:
-    """Remove and replace, f = 1: the member that was replaced because it was paused is the last one with the data."""
+def test_a_paused_server_and_a_lost_disk_lose_no_record() -> None:
+    """Remove and replace, f = 1: the member that was replaced while it was paused is the last one with the data."""
     story = Story(FailurePolicy.REMOVE_AND_REPLACE, shards=1, spares=2)
     story.append(50)
     assert len(story.history.operations) == 50
@@ -136,6 +136,6 @@ def test_a_paused_server_and_a_lost_disk_lose_nothing() -> None:
     assert story.check() >= 55
 
 
-def test_a_backup_that_lags_because_messages_overtake_each_other_may_be_replaced() -> None:
+def test_a_backup_that_lags_by_reordered_messages_may_be_replaced() -> None:
     """No fault, but batches of two records and a network without order: one member fell behind, and was replaced."""
     assert simulate(364138674685, "scalog").failure == ""
