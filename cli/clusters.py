@@ -128,6 +128,11 @@ def _layout(path: Path) -> Layout:
     help="How a failed storage server is handled (default: the first policy of the engine).",
 )
 @click.option(
+    "--nodes",
+    type=click.Choice(("1", "3", "5")),
+    help="Run this number of equal nodes, each with a server of every role, instead of a process for each server.",
+)
+@click.option(
     "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="The engine of the shared log."
 )
 @click.option(
@@ -173,7 +178,7 @@ def _what_runs(path: Path) -> str:
     count = len(processes.running(layout))
     if not count:
         return f"no server of {path} runs: `logdb cluster up --dir {path}` starts them"
-    some = f"{count} of {len(layout.file.servers)} servers of {path} run"
+    some = f"{count} of {len(layout.file.nodes)} servers of {path} run"
     return f"{some}: `logdb cluster up --dir {path}` starts the others, `logdb cluster down --dir {path}` stops them"
 
 
@@ -183,9 +188,14 @@ def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
 
     first_port, settings = asked.pop("port"), _settings(asked.pop("settings"))
     given = click.core.ParameterSource.COMMANDLINE
-    asked["ordering"] = int(asked["ordering"])
+    asked["ordering"], asked["nodes"] = int(asked["ordering"]), int(asked["nodes"] or 0)
     explicit = {name for name in asked if ctx.get_parameter_source(name) is given}
     usual = engine_of(asked["engine"]).operations.default_shape
+    if asked["nodes"]:
+        counts = sorted(explicit & {"shards", "replicas", "ordering", "mapping", "aggregators", "spares"})
+        if counts:
+            raise click.UsageError(f"--nodes and --{counts[0]} exclude each other: nodes have one server of each role")
+        usual = usual.on_nodes(asked["nodes"])
     shape = replace(usual, **{name: asked[name] for name in explicit})
     if (path / FILE).exists():
         layout = _layout(path)
@@ -212,11 +222,14 @@ def _settings(texts: Sequence[str]) -> dict[str, int | str]:
 
 def _print_how_to_connect(path: Path, layout: Layout, started: Sequence[str], as_json: bool) -> None:
     servers = layout.file.servers
-    where = layout.endpoints
+    where, processes = layout.endpoints, len(layout.file.nodes)
+    count = f"{len(servers)} servers"
+    if processes < len(servers):
+        count += f" in {processes} process{'es' if processes != 1 else ''}"
     document = {"cluster": layout.file.name, "dir": str(path), "endpoints": where, "started": list(started)}
     face = "logdb" if any(role == "mapping" for role, _ in servers) else "logdb.log"
     rendering.answer(as_json, document, f"""\
-ready: cluster {layout.file.name} with {len(servers)} servers, {len(started)} of them started now
+ready: cluster {layout.file.name} with {count}, {len(started)} of them started now
   python      {face}.connect("{where}")
   shell       export LOGDB_ENDPOINTS=$(logdb cluster endpoints --dir {path})
   status      logdb cluster status --dir {path}
@@ -283,8 +296,8 @@ def health(role: str, name: str, path: Path, wait: float) -> None:
     from logdb.security.credentials import NONE, credentials
 
     try:
-        server = ClusterFile(path).server(role, name)
-        tls = server.security
+        server = ClusterFile(path).node(role, name)
+        tls = server.first.security
         shown = NONE if tls is None else credentials(ca=tls.ca, certificate=tls.certificate, certificate_key=tls.key)
     except (Misconfigured, ValueError) as error:
         raise BadInput(str(error)) from error

@@ -47,12 +47,12 @@ def certificates(
     except ImportError as error:
         raise Failure(f"{error.name} {MISSING}", FAILED) from error
     try:
-        servers = [] if config is None else list(ClusterFile(config).servers.values())
+        servers = [] if config is None else list(ClusterFile(config).nodes.values())
         authority = Authority(directory)
         made = [directory / "ca.pem"]
         for server in servers:
-            identity = Identity(server.cluster, server.role, server.name)
-            made.append(authority.server(hosts_of((server.address, server.listen)), identity, days))
+            identity = Identity(server.first.cluster, server.role, server.name)
+            made.append(authority.server(hosts_of((server.address, server.first.listen)), identity, days))
         if hosts:
             made.append(authority.server(hosts, days=days))
         made += [authority.client(name, days) for name in clients]

@@ -110,7 +110,9 @@ def _titles() -> dict[str, str]:
     """The roles of all engines, by name, with their titles."""
     from logdb.log.engine import all_engines
     from logdb.node.roles import roles_of
+    from logdb.wire.envelopes import NODE
 
     engines = all_engines()
     of_engines = {role.name: role.title for engine in engines for role in engine.roles.values()}
-    return of_engines | {role.name: role.title for role in roles_of(engines[0]).values()}
+    mapping = {role.name: role.title for role in roles_of(engines[0]).values()}
+    return of_engines | mapping | {NODE: "a node, with servers of several roles"}

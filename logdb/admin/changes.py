@@ -21,6 +21,7 @@ from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.requests import Configuration, ConfiguredServer
 from logdb.security.credentials import NONE, Credentials
+from logdb.system.addresses import role_in
 
 TIMEOUT_S: Final = 60.0
 """Maximum time of a change, and for spare servers to register."""
@@ -84,7 +85,7 @@ class Operator:
         OSError."""
         assert self._layout is not None
         up = running(self._layout)
-        missing = [server for server in self._layout.file.servers.values() if server.name not in up]
+        missing = [node for node in self._layout.file.nodes.values() if node.name not in up]
         started = StartedServers(self._layout, self._credentials)
         try:
             with self._progress("starting servers") as tick:
@@ -92,11 +93,11 @@ class Operator:
             with self._log() as log, self._progress("adding shards") as tick:
                 self._add_first_shards(log, self._layout, tick)
             with self._progress("registering servers") as tick:
-                self._await_registration({server.name for server in missing}, tick)
+                self._await_registration({node.name for node in missing}, tick)
         except BaseException:
             started.end()
             raise
-        return [server.name for server in missing]
+        return [node.name for node in missing]
 
     def _add_first_shards(self, log: RemoteLog, layout: Layout, tick: Callable[[int, int | None], None]) -> None:
         """Add shards up to the configured number. Shard numbers are never reused, so they count all that were added."""
@@ -107,11 +108,12 @@ class Operator:
         tick(made, made)
 
     def _await_registration(self, names: set[str], tick: Callable[[int, int | None], None]) -> None:
-        """Return when the cluster uses all of these servers. Raises Unavailable after TIMEOUT_S."""
+        """Return when the cluster uses all servers of these processes. Raises Unavailable after TIMEOUT_S."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            waiting = [one for one in self.status().servers if one.name in names and not one.registered]
-            tick(len(names) - len(waiting), len(names))
+            servers = [one for one in self.status().servers if one.name in names]
+            waiting = [one for one in servers if not one.registered]
+            tick(len(servers) - len(waiting), len(servers))
             if not waiting:
                 return
             if time.monotonic() > deadline:
@@ -213,13 +215,14 @@ class Operator:
         members = {member.address for shard in view.shards for member in shard.holders}
         alive = self._alive(view.spares)
         up = running(self._layout)
-        idle = [one for one in servers if one.address not in members and one.name not in up]
+        separate = [one for one in servers if one.name not in up and not role_in(one.address)]
+        idle = [one for one in separate if one.address not in members]
         wanted = [one.name for one in idle][: max(0, count - len(alive))]
         new = self._layout.add_storage(max(0, count - len(alive) - len(wanted)))
         started = StartedServers(self._layout, self._credentials)
         try:
             with self._progress("starting servers") as tick:
-                started.start([self._layout.file.servers[self._layout.storage, name] for name in wanted + new], tick)
+                started.start([self._layout.file.node(self._layout.storage, name) for name in wanted + new], tick)
             return self._spares(log, count, enough)
         except BaseException:
             started.end()

@@ -23,16 +23,16 @@ from logdb.errors import DatabaseInUse, LogDBError, Unavailable
 from logdb.log.engine import Engine, ServerConfig, Shape, engine_of
 from logdb.node.config import ClusterFile, Misconfigured
 from logdb.node.roles import roles_of
-from logdb.system.addresses import cannot_listen, parsed
+from logdb.system.addresses import cannot_listen, location_of, parsed
 from logdb.system.directories import LOCK, lock
-from logdb.wire.envelopes import MAPPING
+from logdb.wire.envelopes import MAPPING, NODE
 
 FILE: Final = "cluster.toml"
 SUSPECT_AFTER_MS: Final = 3_000
 """Servers that share a machine may delay each other; a delayed server has not failed."""
 
 HEAD: Final = """\
-# Made by `logdb cluster up`. One table for each server, which `logdb serve ROLE --config FILE --name NAME` runs.
+# Made by `logdb cluster up`. One table for each process, which `logdb serve ROLE --config FILE --name NAME` runs.
 
 [cluster]
 name = "{name}"
@@ -47,6 +47,22 @@ listen = "{address}"
 
 class NotACluster(LogDBError):
     """The directory is not a cluster's, or belongs to another cluster."""
+
+
+NODE_TABLE: Final = """
+[node.{name}]
+listen = "{address}"
+roles = [{roles}]
+"""
+
+
+def roles_of_nodes(engine: Engine, shape: Shape) -> list[str]:
+    """The roles of each node of a cluster of equal nodes. Raises ValueError for a shape that it cannot have."""
+    counts = dict.fromkeys(roles_of(engine), 0) | dict(Counter(role for role, _ in servers_of(engine, shape)))
+    for role, count in counts.items():
+        if count not in (0, shape.nodes):
+            raise ValueError(f"{shape.nodes} equal nodes have as many {role} servers or none, not {count}")
+    return [role for role, count in counts.items() if count]
 
 
 def servers_of(engine: Engine, shape: Shape) -> Iterator[tuple[str, str]]:
@@ -83,10 +99,15 @@ class Layout:
             settings = {"suspect_after_ms": SUSPECT_AFTER_MS, **settings}
         lines = (*engine.operations.settings(shape).items(), *settings.items())
         head += "".join(f"{key} = {_toml(value)}\n" for key, value in lines)
-        tables = [
-            TABLE.format(role=role, name=name, address=f"127.0.0.1:{next(ports)}")
-            for role, name in servers_of(engine, shape)
-        ]
+        addresses = (f"127.0.0.1:{port}" for port in ports)
+        if shape.nodes:
+            roles = ", ".join(f'"{role}"' for role in roles_of_nodes(engine, shape))
+            names = [f"n{number}" for number in range(1, shape.nodes + 1)]
+            tables = [NODE_TABLE.format(name=name, address=next(addresses), roles=roles) for name in names]
+        else:
+            tables = [
+                TABLE.format(role=role, name=name, address=next(addresses)) for role, name in servers_of(engine, shape)
+            ]
         _write(path / FILE, head + "".join(tables))
         return cls(path)
 
@@ -98,7 +119,7 @@ class Layout:
     @property
     def endpoints(self) -> str:
         """The addresses for clients."""
-        return ",".join(server.address for server in self._founders)
+        return ",".join(location_of(server.address) for server in self._founders)
 
     @property
     def storage(self) -> str:
@@ -129,10 +150,13 @@ class Layout:
             "mapping": count[MAPPING],
             **{field: count[role] for field, role in engine.operations.shape_fields.items()},
             "engine": engine.name,
+            "nodes": sum(role == NODE for role, _ in self.file.nodes),
             "policy": engine.operations.policy_of(self._founders[0]),
         }
         for field in sorted(requested & set(here)):
             value, present = getattr(shape, field), here[field]
+            if field == "nodes" and not present:
+                return "a process for each server, not nodes"
             if value not in ("", present):
                 return f"--{field} {present}, not {value}"
         return ""

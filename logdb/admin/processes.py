@@ -22,7 +22,7 @@ from logdb.admin.layout import Layout
 from logdb.admin.server_query import ask
 from logdb.clients.background_loop import in_shared_loop
 from logdb.errors import Unavailable
-from logdb.log.engine import ServerConfig
+from logdb.node.node import NodeConfig
 from logdb.security.credentials import Credentials
 from logdb.system.directories import holding_process, is_locked
 
@@ -39,10 +39,14 @@ def running(layout: Layout) -> dict[str, int]:
     """The processes of the servers that run here, by name: those that hold the lock of their directory, and those that
     `StartedServers` has started, whatever has become of it."""
     found = dict(_started(layout.file.path.absolute()))
-    for server in layout.file.servers.values():
-        if (process := holding_process(server.data)) is not None:
-            found[server.name] = process
+    for node in layout.file.nodes.values():
+        if (process := _holding_process(node)) is not None:
+            found[node.name] = process
     return found
+
+
+def _holding_process(node: NodeConfig) -> int | None:
+    return next((held for server in node.servers if (held := holding_process(server.data)) is not None), None)
 
 
 def _command(config: Path, role: str, name: str) -> list[str]:
@@ -65,50 +69,48 @@ class StartedServers:
         self._layout, self._credentials = layout, credentials
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, servers: Sequence[ServerConfig], tick: Tick) -> None:
+    def start(self, nodes: Sequence[NodeConfig], tick: Tick) -> None:
         """Start servers, and wait until all are ready. Raises Unavailable if one fails; OSError."""
         self._layout.log_path.mkdir(exist_ok=True)
-        for server in servers:
-            self._processes[server.name] = self._spawn(server)
-        in_shared_loop(self._wait(servers, tick))
+        for node in nodes:
+            self._processes[node.name] = self._spawn(node)
+        in_shared_loop(self._wait(nodes, tick))
 
-    def _spawn(self, server: ServerConfig) -> subprocess.Popen[bytes]:
-        command = _command(self._layout.file.path.absolute(), server.role, server.name)
-        with self._log_of(server).open("ab") as log:
+    def _spawn(self, node: NodeConfig) -> subprocess.Popen[bytes]:
+        command = _command(self._layout.file.path.absolute(), node.role, node.name)
+        with self._log_of(node).open("ab") as log:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
             )
 
-    def _log_of(self, server: ServerConfig) -> Path:
-        return self._layout.log_path / f"{server.name}.log"
+    def _log_of(self, node: NodeConfig) -> Path:
+        return self._layout.log_path / f"{node.name}.log"
 
-    async def _wait(self, servers: Sequence[ServerConfig], tick: Tick) -> None:
+    async def _wait(self, nodes: Sequence[NodeConfig], tick: Tick) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + START_S
-        waiting = list(servers)
-        tick(0, len(servers))
+        waiting = list(nodes)
+        tick(0, len(nodes))
         while waiting:
-            waiting = [server for server in waiting if not await self._is_ready(server)]
-            tick(len(servers) - len(waiting), len(servers))
+            waiting = [node for node in waiting if not await self._is_ready(node)]
+            tick(len(nodes) - len(waiting), len(nodes))
             if waiting and loop.time() > deadline:
-                raise Unavailable(
-                    f"{_title(waiting[0])} is not ready after {START_S:g} s: {self._last_line(waiting[0])}"
-                )
+                raise Unavailable(f"{waiting[0].title} is not ready after {START_S:g} s: {self._last_line(waiting[0])}")
             await asyncio.sleep(POLL_S if waiting else 0)
 
-    async def _is_ready(self, server: ServerConfig) -> bool:
+    async def _is_ready(self, node: NodeConfig) -> bool:
         """Raises Unavailable if it has ended."""
-        process = self._processes[server.name]
+        process = self._processes[node.name]
         if process.poll() is not None:
-            raise Unavailable(f"{_title(server)} did not start: {self._last_line(server)}")
-        if holding_process(server.data) != process.pid:
+            raise Unavailable(f"{node.title} did not start: {self._last_line(node)}")
+        if _holding_process(node) != process.pid:
             return False
-        heard = await ask(server.address, server.cluster, credentials=self._credentials)
-        return heard.serving and heard.hello is not None and heard.hello.address == server.address
+        heard = await ask(node.address, node.first.cluster, credentials=self._credentials)
+        return heard.serving and heard.hello is not None and heard.hello.address == node.address
 
-    def _last_line(self, server: ServerConfig) -> str:
+    def _last_line(self, node: NodeConfig) -> str:
         """The last line of its log."""
-        log = self._log_of(server)
+        log = self._log_of(node)
         lines = log.read_text(errors="replace").splitlines()
         return f"{lines[-1].removeprefix('error: ') if lines else 'its log is empty'} (see {log})"
 
@@ -122,10 +124,6 @@ class StartedServers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _title(server: ServerConfig) -> str:
-    return f"{server.role} {server.name}"
 
 
 def end(layout: Layout, tick: Tick, *, timeout_s: float = STOP_S, kill: bool = False) -> list[str]:
@@ -145,7 +143,7 @@ class _StoppingServers:
     """The servers of this machine while they stop."""
 
     def __init__(self, layout: Layout, descriptors: ExitStack) -> None:
-        self._layout, self._servers = layout, tuple(layout.file.servers.values())
+        self._layout, self._nodes = layout, tuple(layout.file.nodes.values())
         self._descriptors = descriptors
         self._found: dict[tuple[str, int], int] = {}  # (server, process) -> its descriptor
 
@@ -167,7 +165,7 @@ class _StoppingServers:
 
     def _look(self) -> set[str]:
         """Find the processes. Returns the servers whose lock is held."""
-        locked = {server.name for server in self._servers if is_locked(server.data)}
+        locked = {node.name for node in self._nodes if any(is_locked(server.data) for server in node.servers)}
         for name, process in running(self._layout).items():
             if (name, process) not in self._found:
                 with suppress(ProcessLookupError):
@@ -187,7 +185,7 @@ class _StoppingServers:
     def _left(self, locked: set[str]) -> list[str]:
         alive = dict(self._alive())
         return [
-            f"{_title(server)} ({f'process {alive[server.name]}' if server.name in alive else 'on another machine'})"
-            for server in self._servers
-            if server.name in alive or server.name in locked
+            f"{node.title} ({f'process {alive[node.name]}' if node.name in alive else 'on another machine'})"
+            for node in self._nodes
+            if node.name in alive or node.name in locked
         ]

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from logdb.cores.effects import Address
 from logdb.errors import LogDBError
+from logdb.log.engine import engine_of
 from logdb.security.credentials import NONE, Credentials
 from logdb.transport.dialling import OPTIONS, opened
 from logdb.transport.failures import BROKEN, aio, failure_of
@@ -23,17 +24,18 @@ NOT_READY: Final = "it is not ready yet"
 
 
 class Answer(NamedTuple):
-    """What a server has answered. `hello`: None if none came. `serving`: what its health service reports. `answer`: to
-    the question, None if none came. `why`: the failure, "" if there was none."""
+    """What a server has answered. `hello`: None if none came; `role`: of the server at the address. `serving`: what its
+    health service reports. `answer`: to the question, None if none came. `why`: the failure, "" if there was none."""
 
     hello: Hello | None
     serving: bool
     answer: Any
     why: str
+    role: str = ""
 
 
-Question = Callable[[Hello], Any]
-"""Returns the message to send to the server with this Hello, or None."""
+Question = Callable[[str, Hello], Any]
+"""Returns the message to send to the server of this role behind this Hello, or None."""
 
 
 async def ask(
@@ -42,16 +44,28 @@ async def ask(
     """Ask the server at an address for its Hello, its health and the answer to a question. `cluster`: its name, or
     "" if it is not known."""
     mine = Hello(VERSION, cluster, CLIENT, f"operator-{secrets.token_hex(8)}")
-    hello, serving = None, False
+    hello, serving, role = None, False, ""
     try:
         async with asyncio.timeout(TIMEOUT_S), opened(address, mine, credentials) as stream:
             hello = stream.theirs
             serving = await _is_serving(stream.channel)
-            message = None if question is None else question(hello)
-            answer = None if message is None else await _answer(stream.call, mine.address, hello.address, message)
+            role, target = _server_at(address, hello)
+            message = None if question is None else question(role, hello)
+            answer = None if message is None else await _answer(stream.call, mine.address, target, message)
     except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
-        return Answer(hello, serving, None, (await failure_of(address, error, credentials)).reason)
-    return Answer(hello, serving, answer, "" if serving else NOT_READY)
+        return Answer(hello, serving, None, (await failure_of(address, error, credentials)).reason, role)
+    return Answer(hello, serving, answer, "" if serving else NOT_READY, role)
+
+
+def _server_at(address: Address, hello: Hello) -> tuple[str, Address]:
+    """(role, address) of the server at an address; at that of a node, its founder or else any of its servers."""
+    servers = hello.servers
+    for role, other in servers.items():
+        if other == address:
+            return role, other
+    if hello.founder is not None:
+        return engine_of(hello.engine).founder_role, hello.founder
+    return next(iter(servers.items()), ("", hello.address))
 
 
 async def health(address: Address, credentials: Credentials) -> str:

@@ -21,6 +21,7 @@ from logdb.errors import Unavailable
 from logdb.log.engine import ENGINES, Engine, Frontier, engine_of
 from logdb.log.requests import Configuration
 from logdb.security.credentials import NONE, Credentials
+from logdb.system.addresses import location_of, role_in
 from logdb.wire.envelopes import CLIENT, MAPPING, Hello
 
 Asking = Callable[..., Awaitable[Answer]]
@@ -129,11 +130,13 @@ async def observe(known: Iterable[KnownServer], cluster: str = "", credentials: 
         raise Unavailable("no server answers: " + ", ".join(f"{one} ({it.why})" for one, it in heard.items()))
     cluster = cluster or hellos[0].cluster
     engine = engine_of(next((hello.engine for hello in hellos if hello.role not in (None, CLIENT)), ENGINES[0]))
-    founders = [one for one, it in heard.items() if it.hello is not None and it.hello.is_founder]
+    founders = [one for one, it in heard.items() if it.role == engine.founder_role]
     view = await _view(asking, engine, founders)
     more = [KnownServer(*server) for server in engine.operations.servers_of(view) if server[0] not in servers]
     heard |= await _ask_all(asking, more, cluster)
     servers |= {server.address: server for server in more}
+    for address in {location_of(one) for one in servers if role_in(one)} & servers.keys():
+        del heard[address], servers[address]  # of a node, whose servers have addresses of their own
     return made_of(cluster, engine, servers, heard, view)
 
 
@@ -143,16 +146,16 @@ async def _ask_all(asking: Asking, servers: Iterable[KnownServer], cluster: str)
     return {server.address: answer for server, answer in zip(servers, heard, strict=True)}
 
 
-def _question(server: Hello) -> Any:
-    """What a server is asked, by its role."""
-    if server.is_founder:
+def _question(role: str, server: Hello) -> Any:
+    """The request to a server of this role."""
+    if role == engine_of(server.engine).founder_role:
         return engine_of(server.engine).operations.tail_request(secrets.randbits(62))
-    if server.role == MAPPING:
+    if role == MAPPING:
         return Reads((Read(secrets.randbits(62), Consistency.SESSION, 0, Version()),))
     return None
 
 
-def _ask_view(server: Hello) -> Any:
+def _ask_view(role: str, server: Hello) -> Any:
     return engine_of(server.engine).operations.view_request(secrets.randbits(62))
 
 
@@ -164,8 +167,8 @@ def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServe
             continue
         found |= dict.fromkeys(answer.hello.ordering, engine_of(answer.hello.engine).founder_role)
         found |= dict.fromkeys(answer.hello.mapping, MAPPING)
-        if not servers[address].role and answer.hello.role is not None:
-            found[address] = answer.hello.role
+        if not servers[address].role:
+            found |= {other: role for role, other in answer.hello.servers.items()}
     return [
         KnownServer(address, role)
         for address, role in found.items()
@@ -245,7 +248,7 @@ def _server(
         alive, state = False, f"has met another ordering layer ({heard.hello.founding:x}) than this ({founding:x})"
     elif not alive:
         state = heard.why
-    elif heard.hello is not None and heard.hello.is_founder:
+    elif heard.hello is not None and known.address == heard.hello.founder:
         state = "leads" if known.address == leader else "follows"
     else:
         serves = "serves" + ("" if number is None else notes.get(number, ""))

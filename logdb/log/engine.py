@@ -13,7 +13,7 @@ addresses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import cache
 from importlib import import_module
@@ -239,8 +239,8 @@ class Wire:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The size of a cluster that `logdb cluster up` creates. `replicas`: servers for each shard; `ordering`: founders;
-    `spares`: servers without a shard. `policy`: how the cluster handles a failed server, "" for the engine's
-    default."""
+    `spares`: servers without a shard. `policy`: how the cluster handles a failed server, "" for the engine's default.
+    `nodes`: the number of equal nodes, each with a server of every role; 0: a process for each server."""
 
     shards: int = 2
     replicas: int = 2
@@ -250,6 +250,13 @@ class Shape:
     spares: int = 0
     policy: str = ""
     engine: str = ENGINES[0]
+    nodes: int = 0
+
+    def on_nodes(self, count: int) -> Shape:
+        """The shape of as many equal nodes: one shard with a member on each node."""
+        return replace(
+            self, nodes=count, shards=1, replicas=count, ordering=count, mapping=count, aggregators=0, spares=0
+        )
 
 
 class Frontier(Protocol):

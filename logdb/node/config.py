@@ -12,10 +12,11 @@
     [mapping.m1]
     listen = "127.0.0.1:7421"
 
-Every server has a table of its own, `[ROLE.NAME]`. The file on one machine may omit servers of other machines, but
-lists all founders (the ordering replicas of Scalog) and all mapping servers. `engine` in [cluster] names the engine of
-the log, which has roles and keys of its own. `settings_of` lists every key and its valid values. Errors name the file,
-the line and the valid values (`Misconfigured`).
+Every server has a table of its own, `[ROLE.NAME]`. A process with servers of several roles has a table `[node.NAME]`
+instead, with `roles = ["ordering", "storage", "mapping"]`. The file on one machine may omit servers of other machines,
+but lists all founders (the ordering replicas of Scalog) and all mapping servers. `engine` in [cluster] names the
+engine of the log, which has roles and keys of its own. `settings_of` lists every key and its valid values. Errors name
+the file, the line and the valid values (`Misconfigured`).
 
 A cluster beyond one machine needs
 
@@ -29,7 +30,7 @@ A cluster beyond one machine needs
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -40,8 +41,8 @@ from logdb.log.engine import ENGINES, Engine, ServerConfig, Setting, WrongSettin
 from logdb.node.node import NodeConfig
 from logdb.node.roles import roles_of
 from logdb.security.authenticator import Security
-from logdb.system.addresses import is_loopback, parsed
-from logdb.wire.envelopes import MAPPING
+from logdb.system.addresses import is_loopback, parsed, role_in
+from logdb.wire.envelopes import MAPPING, NODE
 
 
 class Misconfigured(LogDBError, ValueError):
@@ -80,11 +81,21 @@ def _engine(value: str) -> str:
     return value
 
 
+def _roles_of(roles: Sequence[str]) -> Callable[[list[Any]], tuple[str, ...]]:
+    def check(value: list[Any]) -> tuple[str, ...]:
+        if not value or any(role not in roles for role in value) or len(set(value)) < len(value):
+            raise ValueError("a list of " + ", ".join(f'"{role}"' for role in roles) + ", each at most once")
+        return tuple(value)
+
+    return check
+
+
 def settings_of(engine: Engine) -> dict[str, Setting]:
     """Every key of the `cluster.toml` of a log of this engine."""
-    tables = (*engine.roles, MAPPING)
+    roles = (*engine.roles, MAPPING)
+    tables = (*roles, NODE)
     of_servers = {key: setting._replace(tables=(*setting.tables, *tables)) for key, setting in _OF_SERVERS.items()}
-    return {**engine.settings, **_SETTINGS, **of_servers}
+    return {**engine.settings, **_SETTINGS, **of_servers, "roles": Setting(list, _roles_of(roles), (NODE,))}
 
 
 _OF_SERVERS: Final[dict[str, Setting]] = {
@@ -111,14 +122,20 @@ _SETTINGS: Final[dict[str, Setting]] = {
 }
 """In addition to the settings of the engine."""
 
-_KINDS: Final = {str: "a string", int: "a whole number", float: "a number with a point", dict: "a table"}
+_KINDS: Final = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number with a point",
+    dict: "a table",
+    list: "a list",
+}
 
 
 class ClusterFile:
     """A configuration file, checked as a whole when it is read. Raises Misconfigured.
 
-    `servers`: the configuration of every server, by role and name. `shards`: the number of shards that `logdb cluster
-    up` adds to a new cluster.
+    `servers`: the configuration of every server, by role and name. `nodes`: of every process, by the role and name of
+    its table. `shards`: the number of shards that `logdb cluster up` adds to a new cluster.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,23 +152,26 @@ class ClusterFile:
         self.engine = engine_of(self._engine_in(tables.get("cluster")))
         self._settings = settings_of(self.engine)
         roles = (*self.engine.roles, MAPPING)
+        tables_of = (*roles, NODE)
         for name in tables:
-            if name not in ("cluster", "security", *roles):
-                there = ", ".join(["[cluster]", "[security]", *[f"[{role}.NAME]" for role in self.engine.roles]])
-                raise self._wrong(
-                    (name,), f"[{name}] is not a table of this file; there are {there} and [{MAPPING}.NAME]"
-                )
+            if name not in ("cluster", "security", *tables_of):
+                there = ", ".join(["[cluster]", "[security]", *[f"[{role}.NAME]" for role in roles]])
+                raise self._wrong((name,), f"[{name}] is not a table of this file; there are {there} and [{NODE}.NAME]")
         self._cluster = self._checked(("cluster",), tables.get("cluster"))
         self.name: str = self._required(("cluster",), self._cluster, "name")
         self.shards: int = self._cluster.get("shards", 0)
-        named = {role: self._named(role, tables.get(role, {})) for role in roles}
+        named = {role: self._named(role, tables.get(role, {})) for role in tables_of}
         self._security = self._checked(("security",), tables["security"]) if "security" in tables else None
         self._check_addresses(named)
         self._check_reach(named)
+        self._names = {table["address"]: name for tables in named.values() for name, table in tables.items()}
+        nodes = named.pop(NODE)
+        self._add_servers(nodes, named)
         founders = self.engine.founder_role
         if len(named[founders]) % 2 == 0:
-            raise Misconfigured(path, None, f"there are {len(named[founders])} {founders} replicas; there must be an "
-                                f"odd number of tables [{founders}.NAME]: 1, 3 or 5")  # fmt: skip
+            there = f"there are {len(named[founders])} {founders} replicas"
+            needed = f"an odd number of tables [{founders}.NAME], or of nodes with that role: 1, 3 or 5"
+            raise Misconfigured(path, None, f"{there}; there must be {needed}")
         try:
             self.engine.check(self._cluster)
         except WrongSetting as error:
@@ -160,24 +180,44 @@ class ClusterFile:
             key: tuple(table["address"] for table in named[role].values())
             for key, role in (("ordering", founders), ("mapping", MAPPING))
         }
-        self._names = {table["address"]: name for tables in named.values() for name, table in tables.items()}
         self.servers: dict[tuple[str, str], ServerConfig] = {
             (role, name): self._server(role, name, table)
             for role, tables in named.items()
             for name, table in tables.items()
         }
+        self.nodes = {
+            (NODE, name): NodeConfig(tuple(self.servers[role, name] for role in table["roles"]))
+            for name, table in nodes.items()
+        }
+        self.nodes |= {key: NodeConfig((one,)) for key, one in self.servers.items() if not role_in(one.address)}
+
+    def _add_servers(self, nodes: Mapping[str, Any], named: Mapping[str, dict[str, Any]]) -> None:
+        """Add a table for each server of a node to those of its role."""
+        for name, table in nodes.items():
+            for role in self._required((NODE, name), table, "roles"):
+                if name in named[role]:
+                    raise self._wrong((role, name), f"{name} is already a node with the role {role}: use another name")
+                address, data = f"{table['address']}/{role}", table["data"] / role
+                named[role][name] = {**table, "address": address, "data": data}
 
     def server(self, role: str, name: str) -> ServerConfig:
         """The configuration of one server. Raises Misconfigured."""
         if (role, name) not in self.servers:
-            names = [other for kind, other in self.servers if kind == role]
-            there = f"it has {', '.join(names)}" if names else "it has none of that role"
-            raise Misconfigured(self.path, None, f"it has no table [{role}.{name}]; {there}")
+            raise self._missing(role, name, self.servers)
         return self.servers[role, name]
 
     def node(self, role: str, name: str) -> NodeConfig:
-        """The configuration of the process that runs a server. Raises Misconfigured."""
-        return NodeConfig((self.server(role, name),))
+        """The configuration of the process with the table [ROLE.NAME]. Raises Misconfigured."""
+        if (role, name) not in self.nodes:
+            raise self._missing(role, name, self.nodes)
+        return self.nodes[role, name]
+
+    def _missing(self, role: str, name: str, tables: Iterable[tuple[str, str]]) -> Misconfigured:
+        names = [other for kind, other in tables if kind == role]
+        there = f"it has {', '.join(names)}" if names else "it has none of that role"
+        if (role, name) in self.servers:
+            there = f"that server runs on the node with the table [{NODE}.{name}]"
+        return Misconfigured(self.path, None, f"it has no table [{role}.{name}]; {there}")
 
     # ---- checks
 
@@ -279,7 +319,8 @@ class ClusterFile:
         names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         of_all = {key: value for key, value in self._cluster.items() if key not in ("name", "data", "engine")}
         known = {"engine": self.engine.name, **of_all, **table}
-        known |= {"security": self._security_of(role, name), "names": self._names}
+        process = NODE if role_in(table["address"]) else role
+        known |= {"security": self._security_of(process, name), "names": self._names}
         own = {key: value for key, value in known.items() if key in names}
         return kind(name=name, cluster=self.name, **self._known, **own)
 

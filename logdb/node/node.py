@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from logdb.cores.effects import Address
-from logdb.errors import NotADatabase
 from logdb.log.engine import ServerConfig
 from logdb.node.disk_worker import DiskWorker
 from logdb.node.server import Server
@@ -89,13 +88,14 @@ class Node:
         self._joining = asyncio.create_task(self._join(self.peers))
 
     def _hello(self) -> Hello:
-        """Raises NotADatabase."""
+        """Raises DamagedJournals."""
         config, first = self.config, self.config.first
         foundings = {server.directory.founding for server in self.servers if server.directory is not None} - {0}
         if len(foundings) > 1:
-            raise NotADatabase(
-                f"the directories of {config.title} belong to different ordering layers: "
-                f"{', '.join(str(server.config.data) for server in self.servers)}"
+            raise DamagedJournals(
+                f"the servers of {config.title} belong to different ordering layers: restore their directories ("
+                f"{', '.join(str(server.config.data) for server in self.servers)}), or begin again with empty "
+                "directories of all servers"
             )
         return Hello(
             VERSION,

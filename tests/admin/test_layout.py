@@ -60,6 +60,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     assert layout.differs(Shape(policy=MASK), {"policy"}) == "--policy finalize-and-add, not mask"
     assert layout.differs(Shape(ordering=1), {"ordering"}) == "--ordering 3, not 1"
     assert layout.differs(Shape(replicas=3), {"replicas"}) == "--replicas 2, not 3"
+    assert layout.differs(Shape().on_nodes(3), {"nodes"}) == "a process for each server, not nodes"
 
 
 def test_storage_servers_are_added(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from logdb_cli.commands import cli
 import logdb.log
 from logdb.admin.layout import FILE, Layout
 from logdb.admin.processes import running
+from logdb.log.engine import ENGINES
 from logdb.system.directories import holding_process, lock
 from tests.cli.test_processes import started
 from tests.harness.ports import free_addresses, free_ports
@@ -132,6 +133,50 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     assert "has no table [storage.s9]; it has s1, " in call("health", "storage", "--name", "s9", *asked[2:], code=2)
     shown = call("status", "--dir", path, code=3)
     assert "has no leader of its ordering layer: nothing can be appended" in shown
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_cluster_of_equal_nodes(path: Path, engine: str) -> None:
+    shape = ("--nodes", 3, "--engine", engine, "--set", "election_ms=2000")
+    up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), *shape))
+    assert sorted(up["started"]) == ["n1", "n2", "n3"]
+    seen = status("--dir", path)
+    roles = {server["role"] for server in seen["servers"]}
+    assert {(server["name"], server["role"]) for server in seen["servers"]} == {
+        (name, role) for name in ("n1", "n2", "n3") for role in roles
+    }
+    assert {server["name"]: server["process"] for server in seen["servers"]} == processes(path)
+    assert all(server["alive"] for server in seen["servers"])
+    assert shards(seen) == {1: ("live", {"n1", "n2", "n3"})}
+    asked = ("--name", "n2", "--config", path / FILE)
+    assert call("health", "node", *asked) == "node n2 serves\n"
+    with logdb.connect(up["endpoints"]) as db:
+        assert db.put(b"1", b"x") == 1
+        kill(path, "n2")
+        assert db.put(b"2", b"x") == 2
+        servers = status("--endpoints", up["endpoints"])["servers"]
+        assert {server["role"] for server in servers if server["state"] == "connection refused"} == roles
+        assert f"{3 * len(roles)} servers in 3 processes, 1 of them started now" in call("up", "--dir", path)
+        assert [key for key, _ in db.scan()] == [b"1", b"2"]
+    assert call("down", "--dir", path).startswith("stopped 3 servers; ")
+    assert processes(path) == {}
+    assert call("health", "node", *asked, code=3).endswith(" does not serve: connection refused\n")
+    runs = "that server runs on the node with the table [node.n2]"
+    assert runs in call("health", "mapping", *asked, code=2)
+    assert "has --nodes 3, not 5" in call("up", "--dir", path, "--nodes", 5, code=2)
+
+
+def test_a_storage_server_of_a_node_is_replaced_alone(path: Path) -> None:
+    up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), "--nodes", 3, *PATIENT))
+    with logdb.connect(up["endpoints"]) as db:
+        assert db.put(b"1", b"x") == 1
+        call("replace-server", "--dir", path, "n2")
+        assert shards(status("--dir", path))[1] == ("live", {"n1", "n3", "s1"})
+        assert processes(path).keys() == {"n1", "n2", "n3", "s1"}
+        call("replace-server", "--dir", path, "s1")
+        assert shards(status("--dir", path))[1] == ("live", {"n1", "n2", "n3"}), "its storage server became a spare"
+        assert db.put(b"2", b"x") == 2
+        assert [key for key, _ in db.scan()] == [b"1", b"2"]
 
 
 def test_a_shard_for_one_that_failed(path: Path) -> None:
@@ -299,6 +344,8 @@ def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "Not a directory" in call("up", "--dir", tmp_path / "file" / "cluster", code=3)
     assert "an odd number of replicas, not 2" in call("up", "--dir", path, "--policy", "mask", code=2)
+    exclusive = "--nodes and --shards exclude each other: nodes have one server of each role"
+    assert exclusive in call("up", "--dir", path, "--nodes", 3, "--shards", 2, code=2)
     assert "--set takes KEY=VALUE, not 'x'" in call("up", "--dir", path, "--set", "x", code=2)
     refused = call("up", "--dir", path, "--set", "colour=red", "--mapping", 0, code=2)
     assert "colour is not a key of [cluster]" in refused
@@ -313,6 +360,7 @@ def test_another_shape_is_another_cluster(path: Path) -> None:
     for options, what in {
         ("--ordering", "3"): "--ordering 1, not 3",
         ("--policy", "mask"): "--policy finalize-and-add, not mask",
+        ("--nodes", "3"): "a process for each server, not nodes",
         ("--set", "election_ms=1"): "its settings already, in cluster.toml",
     }.items():
         said = call("up", "--dir", path, *options, code=2)

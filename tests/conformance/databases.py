@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from logdb.log.engine import ENGINES
+from logdb.log.engine import ENGINES, engine_of
 from tests.harness import worlds
 from tests.sim.engines import simulation_of
 
@@ -14,6 +14,7 @@ CLUSTERS = {
     "masking": {"cluster that masks": worlds.OnMaskingCluster},
 }
 """By the shape that they have (`Simulated.CLUSTERS`)."""
+NODES = 3
 
 WORLDS, SECURE_WORLDS = dict(worlds.WORLDS), dict(worlds.SECURE_WORLDS)
 for _engine in ENGINES:
@@ -21,5 +22,10 @@ for _engine in ENGINES:
         for _name, _world in CLUSTERS[_which].items():
             _worlds = SECURE_WORLDS if "TLS" in _name else WORLDS
             _worlds[_name if _engine == ENGINES[0] else f"{_engine} {_name}"] = partial(_world, shape=_shape)
+for _engine in ENGINES:
+    _shape = engine_of(_engine).operations.default_shape.on_nodes(NODES)
+    _prefix = "" if _engine == ENGINES[0] else f"{_engine} "
+    WORLDS[f"{_prefix}cluster of nodes"] = partial(worlds.OnNodes, shape=_shape)
+    SECURE_WORLDS[f"{_prefix}cluster of nodes by TLS"] = partial(worlds.OnSecureNodes, shape=_shape)
 FEW = ("memory", "directory", "served", *(name for name in WORLDS if name.endswith("cluster")))
 """The worlds of tests that do not depend on what happened to a database before."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +13,8 @@ from logdb.clients.log_client import Connection, RemoteLog, connect
 from logdb.log.engine import ENGINES, ServerConfig, Shape, engine_of
 from logdb.node.node import Node, NodeConfig
 from logdb.node.roles import MappingServerConfig
+from logdb.system.addresses import location_of, role_in
+from logdb.wire.envelopes import MAPPING
 from tests.harness.ports import free_addresses
 
 HEARTBEAT_MS = 25
@@ -21,8 +25,8 @@ DECIDE_MS = 3_600_000
 
 
 class Cluster:
-    """Servers by name: the letter of the role and a number; m1, m2, ... are the mapping servers. The methods that are
-    not coroutines may be called from any thread.
+    """Servers by name: the letter of the role and a number; m1, m2, ... are the mapping servers. On nodes they run in
+    the processes n1, n2, ... The methods that are not coroutines may be called from any thread.
 
     `replicas`: number of founders; `storage`: of servers that form shards, where these are not the founders;
     `aggregators`: where the engine has them. `policy`: as in `cluster.toml`, "" for the engine's first.
@@ -41,9 +45,11 @@ class Cluster:
         policy: str = "",
         suspect_after_ms: int = SUSPECT_AFTER_MS,
         decide_ms: int = DECIDE_MS,
+        nodes: int = 0,
     ) -> None:
         self.path, self._engine = path, engine_of(engine)
-        addresses = free_addresses()
+        self._names: dict[str, str] = {}
+        addresses = self._addresses_on_nodes(nodes) if nodes else free_addresses()
         self.ordering = tuple(next(addresses) for _ in range(replicas))
         self.mapping = tuple(next(addresses) for _ in range(mapping))
         settings: dict[str, Any] = {
@@ -85,8 +91,17 @@ class Cluster:
             storage=operations.server_counts(shape)[operations.storage_role],
             aggregators=shape.aggregators,
             mapping=shape.mapping,
+            nodes=shape.nodes,
             **settings,
         )
+
+    @property
+    def processes(self) -> dict[str, NodeConfig]:
+        """Every process, by name: a server of that name, or a node (n1, n2, ...)."""
+        found: dict[str, tuple[ServerConfig, ...]] = {}
+        for config in self.configs.values():
+            found[config.name] = (*found.get(config.name, ()), config)
+        return {name: NodeConfig(servers) for name, servers in found.items()}
 
     @property
     def founders(self) -> list[str]:
@@ -101,13 +116,24 @@ class Cluster:
     def _servers_of(self, role: str) -> list[str]:
         return [name for name, config in self.configs.items() if config.role == role]
 
+    def _addresses_on_nodes(self, nodes: int) -> Iterator[str]:
+        """Addresses of the founders, then of the mapping servers, then of the other roles, on this number of nodes."""
+        locations = list(islice(free_addresses(), nodes))
+        self._names = {location: f"n{number}" for number, location in enumerate(locations, 1)}
+        founders = self._engine.founder_role
+        others = [role for role in self._engine.roles if role != founders]
+        for role in (founders, MAPPING, *others):
+            yield from (f"{location}/{role}" for location in locations)
+
     def _common(self, name: str, address: str) -> dict:
+        location = location_of(address)
+        name = self._names.get(location, name)
         return {
             "name": name,
             "cluster": "test",
-            "listen": address,
+            "listen": location,
             "address": address,
-            "data": self.path / name,
+            "data": self.path / name / role_in(address),
             "engine": self._engine.name,
             "ordering": self.ordering,
             "mapping": self.mapping,
@@ -116,7 +142,7 @@ class Cluster:
     # ---- coroutines
 
     async def begin(self, name: str) -> None:
-        server = self.servers[name] = Node(NodeConfig((self.configs[name],)))
+        server = self.servers[name] = Node(self.processes[name])
         await server.start()
         self.running[name] = asyncio.create_task(server.run())
 
@@ -130,7 +156,7 @@ class Cluster:
             await server.close()
 
     async def begin_all(self) -> None:
-        await asyncio.gather(*[self.begin(name) for name in self.configs])
+        await asyncio.gather(*[self.begin(name) for name in self.processes])
 
     async def end_all(self) -> None:
         await asyncio.gather(*[self.end(name) for name in list(self.servers)])
@@ -156,7 +182,7 @@ class Cluster:
                 log.add_shard()
 
     def connect(self) -> RemoteLog:
-        return connect(self.ordering[:1])
+        return connect(location_of(self.ordering[0]))
 
     def close(self) -> None:
         in_shared_loop(self.end_all())

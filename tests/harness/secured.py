@@ -14,6 +14,8 @@ from logdb.security.access import add
 from logdb.security.authenticator import Security
 from logdb.security.certificates import Authority, hosts_of
 from logdb.security.node_identity import Identity
+from logdb.system.addresses import location_of
+from logdb.wire.envelopes import NODE
 from tests.harness.clusters import Cluster
 
 
@@ -34,11 +36,13 @@ class SecureCluster(Cluster):
         super().__init__(path, **shape)
         self.certificates, self.tokens = path / "certificates", Tokens(path / "tokens.toml")
         authority = Authority(self.certificates)
-        names = {config.address: name for name, config in self.configs.items()}
-        for name, config in self.configs.items():
-            pem = authority.server(hosts_of([config.address]), Identity("test", config.role, name))
-            files = Security(self.certificates / "ca.pem", pem, pem.with_suffix(".key"), self.tokens.path)
-            self.configs[name] = replace(config, security=files, names=names)
+        names = {process.address: name for name, process in self.processes.items()}
+        files = {}
+        for name, process in self.processes.items():
+            pem = authority.server(hosts_of([process.address]), Identity("test", process.role, name))
+            files[name] = Security(self.certificates / "ca.pem", pem, pem.with_suffix(".key"), self.tokens.path)
+        for key, config in self.configs.items():
+            self.configs[key] = replace(config, security=files[config.name], names=names)
         authority.client("client")
         authority.client("ada")
         self._write_file()
@@ -47,8 +51,11 @@ class SecureCluster(Cluster):
         """The configuration file of this cluster, so that commands accept its directory as one of `logdb cluster
         up`."""
         tables = [f'[cluster]\nname = "test"\nfailures = {self.members - 1}\n']
-        for name, config in self.configs.items():
-            tables.append(f'[{config.role}.{name}]\nlisten = "{config.address}"\ndata = "{name}"\n')
+        for name, process in self.processes.items():
+            roles = [config.role for config in process.servers]
+            tables.append(f'[{process.role}.{name}]\nlisten = "{process.address}"\ndata = "{name}"\n')
+            if process.role == NODE:
+                tables.append(f"roles = {roles}\n")
         pem = "certificates/{role}-{name}"
         files = f'ca = "certificates/ca.pem"\ncertificate = "{pem}.pem"\nkey = "{pem}.key"\ntokens = "tokens.toml"\n'
         (self.path / "cluster.toml").write_text("\n".join([*tables, "[security]", files]))
@@ -60,4 +67,4 @@ class SecureCluster(Cluster):
         return {"ca": self.certificates / "ca.pem", **pair, "token": token}
 
     def connect(self) -> RemoteLog:
-        return logdb.log.connect(self.ordering, **self.shown(self.tokens.admin))
+        return logdb.log.connect([location_of(address) for address in self.ordering], **self.shown(self.tokens.admin))

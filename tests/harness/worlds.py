@@ -12,6 +12,7 @@ from logdb.clients.background_loop import in_shared_loop
 from logdb.log.engine import Shape
 from logdb.security.authenticator import Authenticator, Security
 from logdb.security.certificates import Authority
+from logdb.system.addresses import location_of
 from tests.harness.blocking import BlockingDatabase, Loop
 from tests.harness.clusters import Cluster
 from tests.harness.secured import SecureCluster, Tokens
@@ -153,6 +154,19 @@ class OnCluster:
         self.cluster.close()
 
 
+class OnNodes(OnCluster):
+    """Equal nodes, each with a server of every role in one process. To settle, one of them restarts."""
+
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.cluster = Cluster.of_shape(path, shape)
+        self.cluster.start(shape.shards)
+        self.db = logdb.connect(",".join(location_of(address) for address in self.cluster.mapping))
+
+    def settle(self) -> logdb.Database:
+        in_shared_loop(self._restart("n2"))
+        return self.db
+
+
 class OnClusterOfMany(OnCluster):
     """Several servers of each role. To settle, the first of several shards is finalized, once; where there is one shard
     only, a founder restarts."""
@@ -216,6 +230,16 @@ class OnSecureCluster(OnCluster):
         cluster.start(shape.shards)
         shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
         self.db = logdb.connect(cluster.ordering[0], **shown, timeout=TIMEOUT_S)
+
+
+class OnSecureNodes(OnNodes):
+    """The client has a token, and no certificate."""
+
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.cluster = cluster = SecureCluster.of_shape(path, shape)
+        cluster.start(shape.shards)
+        shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
+        self.db = logdb.connect(location_of(cluster.ordering[-1]), **shown, timeout=TIMEOUT_S)
 
 
 class OnSecureClusterOfMany(OnClusterOfMany):

@@ -289,6 +289,7 @@ def test_every_setting_is_one_of_a_server(name: str) -> None:
     fields = {role: {field.name for field in dataclasses.fields(kind)} for role, kind in kinds.items()}
     fields["security"] = set(Security.__dataclass_fields__)
     fields["up"] = {"shards"}
+    fields["node"] = {"roles", "data", "listen", "address", "metrics"}
     for key, setting in settings_of(engine).items():
         for where in setting.tables:
             assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)

@@ -177,7 +177,7 @@ def _servers(shape: Shape) -> Mapping[str, int]:
 
 def _settings(shape: Shape) -> Mapping[str, Any]:
     """Raises ValueError."""
-    policy = shape.policy or next(iter(POLICIES))
+    policy = shape.policy or ("mask" if shape.nodes and shape.replicas % 2 else next(iter(POLICIES)))
     if policy not in POLICIES:
         raise ValueError(f"the policy must be one of {', '.join(POLICIES)}; it is {policy!r}")
     failures = shape.replicas - 1

@@ -10,7 +10,7 @@ from tests.harness.ports import free_addresses
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 EXPECTED = """\
-['ordering', 'storage', 'aggregator', 'replica', 'keeper', 'mapping']
+['ordering', 'storage', 'aggregator', 'replica', 'keeper', 'mapping', 'node']
 counter keeper 1
 [1, 2] 2
 2 [('k1', 'keeper', 'leads')]
