@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from typing import Any, Protocol, TypeVar
 
 TRIES = 200
@@ -26,7 +27,12 @@ def planted(owner: Any, method: str, among: Plants, kind: str = "") -> Callable[
         @contextmanager
         def patched() -> Iterator[None]:
             right = getattr(owner, method)
-            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
+
+            @wraps(right)  # cores are pickled with their methods, by name
+            def replaced(*arguments: Any, **named: Any) -> Any:
+                return wrong(right, *arguments, **named)
+
+            setattr(owner, method, replaced)
             try:
                 yield
             finally:

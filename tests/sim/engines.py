@@ -50,9 +50,10 @@ class Simulated(Protocol):
 
     `shape_of`, `trouble_of`: draw the cluster and the faults of a seed. `Cluster`, `Faults`, `Healing`: build the
     cluster, its faults, and the way back to normal. `HARMLESS`: faults that never cut clients and mapping servers off
-    from the log for long; `AT_OTHERS`: faults after which no server may be replaced. `CHANGES`: the changes of
-    `logdb.log.requests` that the engine carries out; it refuses others with Unavailable. `SHAPES`: clusters for the
-    conformance suites, by a suffix of the engine's name; with spare servers for two more shards if it can add shards.
+    from the log for long; `AT_OTHERS`: faults after which no server may be replaced. `EVENTS`: events of the engine's
+    servers that must occur in some seeds, beside its faults. `CHANGES`: the changes of `logdb.log.requests` that the
+    engine carries out; it refuses others with Unavailable. `SHAPES`: clusters for the conformance suites, by a suffix
+    of the engine's name; with spare servers for two more shards if it can add shards.
     `CLUSTERS`: likewise of real servers: "alone" (one of each role), "many", "masking" (without its last storage server
     the log goes on as before). `POLICIES`: for failed servers, by their name in `cluster.toml` ("" where there is no
     such key); nemesis takes one after the other. `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
@@ -65,6 +66,7 @@ class Simulated(Protocol):
     Healing: Callable[[Any, Any], Healing]
     HARMLESS: Collection[str]
     AT_OTHERS: Collection[str]
+    EVENTS: Collection[str]
     CHANGES: Collection[type]
     SHAPES: Mapping[str, Shape]
     CLUSTERS: Mapping[str, seam.Shape]

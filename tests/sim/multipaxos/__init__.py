@@ -15,6 +15,8 @@ CLUSTERS = {
     "many": engine.Shape(shards=1, replicas=3, ordering=3, mapping=2, engine="multipaxos"),
     "masking": engine.Shape(shards=1, replicas=3, ordering=3, mapping=2, engine="multipaxos"),
 }
+EVENTS = ("leader elected", "missing records copied")
+
 POLICIES = {"": Policy(replicas=3)}
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "CAUGHT_BY",
     "CHANGES",
     "CLUSTERS",
+    "EVENTS",
     "HARMLESS",
     "PLANTED",
     "POLICIES",

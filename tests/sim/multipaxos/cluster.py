@@ -81,6 +81,7 @@ class Cluster(cluster.Cluster):
         self.group: list[Process] = []
         self._slots: list[Any] = [(1, 1, 0, 0)]
         self._complete: dict[Address, tuple[int, bool]] = {}
+        self._leaders = set[Address]()
         super().__init__(world, shape, tuple(f"replica-{number}" for number in range(1, shape.replicas + 1)))
 
     def add_servers(self) -> None:
@@ -115,6 +116,7 @@ class Cluster(cluster.Cluster):
         """All replicas have the same state after the same slot."""
         core: Any = process.core
         slot, state = core.slot, core.state
+        self._count(process.address, core)
         self._complete[process.address] = process.wipes, core.is_complete
         has = (state.next_gsn, state.oldest, state.time, state.batches)
         slots = self._slots
@@ -123,6 +125,13 @@ class Cluster(cluster.Cluster):
         if slots[slot] is None:
             slots[slot] = has
         assert slots[slot] == has, f"MPX-2: replicas differ after slot {slot}: {slots[slot]} and {has}"
+
+    def _count(self, address: Address, core: Any) -> None:
+        """Count leaders, and replicas that have copied all records that they lacked."""
+        leads, (_, was_complete) = core.leader is not None, self._complete.get(address, (0, True))
+        self.world.counts["leader elected"] += leads and address not in self._leaders
+        self.world.counts["missing records copied"] += core.is_complete and not was_complete
+        (self._leaders.add if leads else self._leaders.discard)(address)
 
     def is_whole(self, replica: Process) -> bool:
         """Whether a replica has all that it must have for another one to lose its disk."""

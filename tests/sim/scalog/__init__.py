@@ -15,6 +15,8 @@ CLUSTERS = {
 }
 CHANGES = (AddShard, FinalizeShard, ReplaceServer, AddReplica, SetCutInterval)
 
+EVENTS = ("core stopped itself",)
+
 POLICIES = {
     "remove-and-replace": Policy(replicas=2),
     "mask": Policy(replicas=3),
@@ -26,6 +28,7 @@ __all__ = [
     "CAUGHT_BY",
     "CHANGES",
     "CLUSTERS",
+    "EVENTS",
     "HARMLESS",
     "PLANTED",
     "POLICIES",
