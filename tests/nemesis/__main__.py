@@ -1,4 +1,4 @@
-"""`python -m tests.nemesis`: a cluster of real processes, faults of every kind, and the judgement of the history."""
+"""`python -m tests.nemesis`: a cluster of real processes, faults of every kind, and the checks of the history."""
 
 from __future__ import annotations
 
@@ -24,20 +24,28 @@ AT_ONCE = (1, 2, 4)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.nemesis", description=__doc__)
-    parser.add_argument("--faults", type=int, default=300, help="how many, over all rounds (default: %(default)s)")
-    parser.add_argument("--round", type=int, default=30, help="faults in the life of a cluster (default: %(default)s)")
     parser.add_argument(
-        "--minutes", type=float, default=0, help="no new round begins after so long (default: no bound)"
+        "--faults", type=int, default=300, help="number of faults over all rounds (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of what is done to whom and when")
-    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="of the cluster (default: %(default)s)")
-    parser.add_argument("--policy", help="what is done about failed servers (default: in turn)")
+    parser.add_argument("--round", type=int, default=30, help="number of faults per round (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="no new round starts after this time (default: no bound)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(1 << 32), help="of the random choice of faults, servers and times"
+    )
+    parser.add_argument(
+        "--engine", choices=ENGINES, default=ENGINES[0], help="engine of the cluster (default: %(default)s)"
+    )
+    parser.add_argument("--policy", help="policy for failed servers (default: all in turn)")
     parser.add_argument("--single", action="store_true", help="a server of one directory instead of a cluster")
     parser.add_argument("--log", action="store_true", help="the shared log alone, without a database")
     parser.add_argument("--small", action="store_true", help="one founder, one shard, no aggregator")
-    parser.add_argument("--loopback", action="store_true", help="no hosts of their own: only faults of processes")
+    parser.add_argument(
+        "--loopback", action="store_true", help="run on the loopback of this machine: only faults of processes"
+    )
     parser.add_argument("--planted", choices=sorted(PLANTED), help="a bug in all processes; it should be caught")
-    parser.add_argument("--dir", type=Path, help="for data, logs and histories; stays if something is wrong")
+    parser.add_argument("--dir", type=Path, help="for data, logs and histories; kept after a failure")
     parser.add_argument("--keep", action="store_true", help="keep logs and histories in any case")
     options = parser.parse_args()
     if options.policy and options.policy not in (policies := simulation_of(options.engine).POLICIES):
@@ -52,7 +60,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Round after round."""
+    """Run rounds until the faults or the minutes are used up."""
     print(f"seed {options.seed}", flush=True)
     folder = options.dir or Path(tempfile.mkdtemp(prefix="logdb-nemesis-"))
     network = None if options.loopback else Network()
@@ -74,12 +82,12 @@ def run(options: argparse.Namespace) -> int:
         ground = Loopback(path) if network is None else Hosts(path, network)
         left = options.faults - sum(tally.faults.values())
 
-        def say(what: str, number: int = number) -> None:
-            print(f"{time.monotonic() - begun:7.1f}  round {number}: {what}", flush=True)
+        def report(text: str, number: int = number) -> None:
+            print(f"{time.monotonic() - begun:7.1f}  round {number}: {text}", flush=True)
 
-        say(f"{policy}, faults at once: {setting.at_once}")
+        report(f"{policy}, faults at once: {setting.at_once}")
         try:
-            Round(ground, setting, draw.randrange(1 << 32), tally, say).run(min(options.round, left))
+            Round(ground, setting, draw.randrange(1 << 32), tally, report).run(min(options.round, left))
         except Exception:
             tally.problems.append(traceback.format_exc())
         if not tally.problems and not options.keep:
@@ -93,19 +101,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def table(tally: Tally, seconds: float) -> str:
-    """What happened, for people."""
+    """The counts of all rounds, as a table."""
     roles = sorted({role for _, role in tally.faults})
     lines = ["", "".join(["fault".ljust(26), *(role.rjust(12) for role in roles), "all".rjust(12)])]
     for kind in sorted({kind for kind, _ in tally.faults}):
         counts = [tally.faults[kind, role] for role in roles]
         lines.append("".join([kind.ljust(26), *(f"{count or '':>12}" for count in counts), f"{sum(counts):>12}"]))
-    lines += ["", "operation, and how it ended"]
-    lines += [f"{f:<14}{how:<20}{count:>10,}" for (f, how), count in sorted(tally.told.items())]
+    lines += ["", "operation, and result"]
+    lines += [f"{f:<14}{how:<20}{count:>10,}" for (f, how), count in sorted(tally.results.items())]
     slowest = max(tally.recoveries_s, default=0.0)
     lines += [
         "",
-        f"{sum(tally.faults.values())} faults in {seconds:.0f} s, {sum(tally.told.values()):,} operations, "
-        f"{tally.commits:,} commits; whole again after at most {slowest:.1f} s",
+        f"{sum(tally.faults.values())} faults in {seconds:.0f} s, {sum(tally.results.values()):,} operations, "
+        f"{tally.commits:,} commits; recovered within {slowest:.1f} s",
         f"{len(tally.problems)} problems",
         *tally.problems,
     ]

@@ -37,7 +37,7 @@ class Scene:
 
     def others(self, name: str) -> list[str]:
         """All other servers, and the hosts of clients."""
-        hosts = {process.name.partition("-")[0] for process in self.servers.everybody()}
+        hosts = {process.name.partition("-")[0] for process in self.servers.all_processes()}
         return sorted(hosts - {name})
 
     def while_(self) -> float:
@@ -48,76 +48,76 @@ class Scene:
 # ---- faults of a process
 
 
-def kill(scene: Scene, who: Process) -> Fault:
+def kill(scene: Scene, target: Process) -> Fault:
     """SIGKILL."""
-    who.kill()
+    target.kill()
     yield scene.while_()
-    who.start()
+    target.start()
 
 
-def pause(scene: Scene, who: Process) -> Fault:
+def pause(scene: Scene, target: Process) -> Fault:
     """SIGSTOP: when the server resumes, no time has passed for it."""
-    who.pause()
+    target.pause()
     yield scene.while_()
-    who.resume()
+    target.resume()
 
 
-def wipe(scene: Scene, who: Process) -> Fault:
+def wipe(scene: Scene, target: Process) -> Fault:
     """A server that restarts with an empty directory: a storage or mapping server is a new one, the other founders let
     a founder join again."""
-    who.kill()
-    scene.servers.wipe(who.name)
+    target.kill()
+    scene.servers.wipe(target.name)
     yield scene.while_()
-    who.start()
+    target.start()
 
 
-def forget_promises(scene: Scene, who: Process) -> Fault:
+def forget_promises(scene: Scene, target: Process) -> Fault:
     """A founder that lost its journals only must refuse to start; then it gets them back."""
-    who.kill()
-    journals, aside = (scene.servers.data(who.name) / name for name in ("journals", "aside"))
+    target.kill()
+    journals, aside = (scene.servers.data(target.name) / name for name in ("journals", "aside"))
     journals.rename(aside)
-    who.start()
-    while who.running and not who.ready:
+    target.start()
+    while target.running and not target.ready:
         yield 0.5
-    if who.exit_code != REFUSES:
-        raise Wrong(f"{who.name} started without its journals: exit code {who.exit_code}")
-    who.forget()
+    if target.exit_code != REFUSES:
+        raise Wrong(f"{target.name} started without its journals: exit code {target.exit_code}")
+    target.forget()
     if journals.exists():
         journals.rmdir()
     aside.rename(journals)
-    who.start()
+    target.start()
 
 
 # ---- faults of a disk
 
 
-def slow_down(scene: Scene, who: Process) -> Fault:
+def slow_down(scene: Scene, target: Process) -> Fault:
     """A slow disk, so that some records are always ordered and not durable. In most cases the server is then killed."""
-    scene.servers.delay_flushes(who.name, scene.draw.choice((0.05, 0.2, 0.5)))
+    scene.servers.delay_flushes(target.name, scene.draw.choice((0.05, 0.2, 0.5)))
     yield scene.while_()
     if scene.draw.random() < 0.8:
-        who.kill()
+        target.kill()
         yield 0.1
-        who.start()
-    scene.servers.delay_flushes(who.name, 0)
+        target.start()
+    scene.servers.delay_flushes(target.name, 0)
 
 
-def lose_power(scene: Scene, who: Process) -> Fault:
+def lose_power(scene: Scene, target: Process) -> Fault:
     """Kill a server; everything that it had not synced is lost."""
-    disk = scene.servers.disks[who.name]
+    disk = scene.servers.disks[target.name]
     assert disk is not None
-    who.freeze()
+    target.freeze()
     disk.cut_power()
-    who.kill()
+    target.kill()
     yield scene.while_()
     disk.restart()
-    who.start()
+    target.start()
 
 
-def black_out(scene: Scene, who: Process) -> Fault:
+def blackout(scene: Scene, target: Process) -> Fault:
     """All servers of a role, or all servers, lose power at the same moment: acknowledged records are on their disks."""
-    everybody = scene.draw.random() < 0.5
-    dark = [p for p in scene.servers.processes.values() if p.running and (everybody or p.role == who.role)]
+    all_servers = scene.draw.random() < 0.5
+    dark = [p for p in scene.servers.processes.values() if p.running and (all_servers or p.role == target.role)]
     for process in dark:
         process.freeze()
     for process in dark:
@@ -135,24 +135,24 @@ def black_out(scene: Scene, who: Process) -> Fault:
     yield 1.0
 
 
-def fail_disk(scene: Scene, who: Process) -> Fault:
+def fail_disk(scene: Scene, target: Process) -> Fault:
     """The disk fails: writes and syncs end with EIO. The server must end itself, and may restart when the disk
     works."""
-    disk = scene.servers.disks[who.name]
+    disk = scene.servers.disks[target.name]
     assert disk is not None
     disk.fail()
     yield scene.while_() + 1.0
-    if who.running:
-        who.kill()  # no write or sync has failed
+    if target.running:
+        target.kill()  # no write or sync has failed
     else:
-        who.forget()
+        target.forget()
     disk.restart()
-    who.start()
+    target.start()
 
 
-def fill_disk(scene: Scene, who: Process) -> Fault:
+def fill_disk(scene: Scene, target: Process) -> Fault:
     """ENOSPC."""
-    disk = scene.servers.disks[who.name]
+    disk = scene.servers.disks[target.name]
     assert disk is not None
     disk.fill()
     yield scene.while_() + 1.0
@@ -162,38 +162,40 @@ def fill_disk(scene: Scene, who: Process) -> Fault:
 # ---- faults of the network
 
 
-def isolate(scene: Scene, who: Process) -> Fault:
+def isolate(scene: Scene, target: Process) -> Fault:
     """Cut the server off from all others, both ways."""
-    rules = [Rule(*pair) for other in scene.others(who.name) for pair in ((who.name, other), (other, who.name))]
+    rules = [
+        Rule(*pair) for other in scene.others(target.name) for pair in ((target.name, other), (other, target.name))
+    ]
     yield from _lose(scene, rules)
 
 
-def cut_one_way(scene: Scene, who: Process) -> Fault:
+def cut_one_way(scene: Scene, target: Process) -> Fault:
     """Drop packets in one direction between the server and some of the others."""
-    others = scene.others(who.name)
+    others = scene.others(target.name)
     some = scene.draw.sample(others, scene.draw.randint(1, len(others)))
     speaks = scene.draw.random() < 0.5
-    yield from _lose(scene, [Rule(who.name, other) if speaks else Rule(other, who.name) for other in some])
+    yield from _lose(scene, [Rule(target.name, other) if speaks else Rule(other, target.name) for other in some])
 
 
-def fall_behind(scene: Scene, who: Process) -> Fault:
+def fall_behind(scene: Scene, target: Process) -> Fault:
     """A mapping server receives messages of clients, but none of the log, so its state is outdated."""
     log = [process.name for process in scene.servers.processes.values() if process.role != MAPPING]
-    yield from _lose(scene, [Rule(name, who.name) for name in log])
+    yield from _lose(scene, [Rule(name, target.name) for name in log])
 
 
-def split(scene: Scene, who: Process) -> Fault:
+def split(scene: Scene, target: Process) -> Fault:
     """Split all servers and clients into two halves."""
-    everybody = [who.name, *scene.others(who.name)]
-    one = set(scene.draw.sample(everybody, len(everybody) // 2))
-    rules = [Rule(a, b) for a in everybody for b in everybody if (a in one) != (b in one)]
+    all_servers = [target.name, *scene.others(target.name)]
+    one = set(scene.draw.sample(all_servers, len(all_servers) // 2))
+    rules = [Rule(a, b) for a in all_servers for b in all_servers if (a in one) != (b in one)]
     yield from _lose(scene, rules)
 
 
-def drop_packets(scene: Scene, who: Process) -> Fault:
+def drop_packets(scene: Scene, target: Process) -> Fault:
     """Lose a share of its packets, both ways."""
     percent = scene.draw.choice((5, 20, 40))
-    pairs = [pair for other in scene.others(who.name) for pair in ((who.name, other), (other, who.name))]
+    pairs = [pair for other in scene.others(target.name) for pair in ((target.name, other), (other, target.name))]
     yield from _lose(scene, [Rule(*pair, percent) for pair in pairs])
 
 
@@ -204,11 +206,11 @@ def _lose(scene: Scene, rules: Sequence[Rule]) -> Fault:
     scene.network.mend(cause)
 
 
-def delay_packets(scene: Scene, who: Process) -> Fault:
+def delay_packets(scene: Scene, target: Process) -> Fault:
     """A slow link: packets are queued, and dropped if they would wait too long."""
-    scene.network.slow(who.name, kbit=scene.draw.choice((128, 512)), delay_ms=scene.draw.choice((50, 200, 600)))
+    scene.network.slow(target.name, kbit=scene.draw.choice((128, 512)), delay_ms=scene.draw.choice((50, 200, 600)))
     yield scene.while_() + 0.5
-    scene.network.hasten(who.name)
+    scene.network.hasten(target.name)
 
 
 # ---- which servers a fault may hit
@@ -222,7 +224,7 @@ PROCESS_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ..
 }
 GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
     lose_power: (4, ("disk",)),
-    black_out: (2, ("journals",)),
+    blackout: (2, ("journals",)),
     fail_disk: (2, ("disk",)),
     fill_disk: (3, ("disk",)),
     isolate: (3, ("server",)),
@@ -233,4 +235,4 @@ GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...
     delay_packets: (2, ("server",)),
 }
 """The weight of each fault, and the traits of which a server needs one (`servers.traits_of`)."""
-ALONE = (black_out,)
+ALONE = (blackout,)

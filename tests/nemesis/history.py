@@ -1,7 +1,7 @@
 """The operations of clients and their results, as JSON lines: the evidence of a run on real processes.
 
-One line when an operation begins, one when it ends, all with `process` (who does one thing after another), `time` (ns
-of the machine's monotonic clock, the same for all its processes) and `type`:
+One line when an operation begins, one when it ends, all with `process` (a worker, which has one operation at a time),
+`time` (ns of the machine's monotonic clock, the same for all its processes) and `type`:
 
     invoke   it begins; `f`: its kind, `ops`: its intended reads and writes
     plan     it has read, and will write this
@@ -27,14 +27,14 @@ Ops = list[list[Any]]
 
 
 class Recorder:
-    """Writes the history of one client process. Each line is in the file when its call returns, come what may."""
+    """Writes the history of one client process. Each line is in the file when its call returns."""
 
     def __init__(self, path: Path, client: str) -> None:
         self.client = client
         self._file = path.open("ab", buffering=0)
 
     def write(self, process: str, type_: str, **fields: Any) -> None:
-        """One line; what is None or empty is left out."""
+        """Write one line, without fields that are None or empty."""
         said = {name: value for name, value in fields.items() if value not in (None, "", 0)}
         line = {"process": f"{self.client}.{process}", "time": time.monotonic_ns(), "type": type_, **said}
         self._file.write(json.dumps(line).encode() + b"\n")
@@ -48,8 +48,8 @@ class Entry:
     """One operation. `invoked`, `returned`: in ns; `returned` is None if the client got no result.
 
     `version`: of a commit its place in the log, of a read the version that it read, 0 if unknown. `snapshot`: the
-    version of a transaction's reads. `session`: the newest version that its client had seen. `why`: the error of a
-    failure.
+    version of a transaction's reads. `session`: the newest version that its client had seen. `error`: the error of a
+    failed operation, by field.
     """
 
     process: str
@@ -64,12 +64,12 @@ class Entry:
     txn: str = ""
     label: str = ""
     linearizable: bool = False
-    why: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, Any] = field(default_factory=dict)
     result: list[Any] | None = None
 
     @property
     def reads(self) -> dict[str, str | None]:
-        """What it read of keys, first."""
+        """The first value that it read of each key."""
         found: dict[str, str | None] = {}
         for kind, key, *rest in self.ops:
             if kind == "r":
@@ -78,12 +78,12 @@ class Entry:
 
     @property
     def scans(self) -> dict[tuple[str, str | None], dict[str, str]]:
-        """What it read of ranges."""
+        """The ranges that it read."""
         return {(start, end): rows for kind, start, *rest in self.ops if kind == "scan" for end, rows in [rest]}
 
     @property
     def writes(self) -> dict[str, str | None]:
-        """What it wrote or meant to write, None where it deleted."""
+        """Its intended or completed writes; None for a deletion."""
         written: dict[str, str | None] = {}
         reads = self.reads
         for kind, key, *rest in self.ops:

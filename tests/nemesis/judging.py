@@ -51,7 +51,9 @@ class End:
 
 def judge(entries: Sequence[Entry], end: End) -> list[str]:
     """The problems found, empty if there are none."""
-    settled = {TxnId.parse(txn): told for txn, told in end.settled.items() if told.status is not Status.FORGOTTEN}
+    settled = {
+        TxnId.parse(txn): answers for txn, answers in end.settled.items() if answers.status is not Status.FORGOTTEN
+    }
     wrong: list[str] = []
     for check in _checks(entries, end, settled):
         try:
@@ -67,16 +69,16 @@ def _checks(entries: Sequence[Entry], end: End, settled: Mapping[TxnId, Outcome]
     yield lambda: check_list_append(*lists_of(entries, end))
     yield lambda: check_registers(entries, sorted({key for entry in entries for key in _cells(entry)}))
     yield lambda: check_conflicts(entries, end)
-    yield lambda: check_forgotten(entries, end)
+    yield lambda: check_outcomes_are_kept(entries, end)
     try:
         history = as_simulated(entries, end)
     except Failure as failure:
         raised = failure
 
-        def nowhere() -> None:
+        def without_author() -> None:
             raise raised
 
-        yield nowhere
+        yield without_author
         return
     model = end.model(history)
     yield lambda: checks.check_outcomes_of_writes(history, model, settled)
@@ -104,7 +106,7 @@ def lists_of(entries: Sequence[Entry], end: End) -> tuple[list[Entry], dict[str,
     return concerned, {key: elements for key, elements in lists.items() if key.startswith(LIST_PREFIX)}
 
 
-# ---- checks that the simulator has no need of
+# ---- checks that the simulator does not have
 
 
 def check_feed(end: End) -> None:
@@ -121,7 +123,7 @@ def check_feed(end: End) -> None:
         if found != folded:
             different = {key for key in {*found, *folded} if found.get(key) != folded.get(key)}
             some = sorted(different)[:3]
-            raise Failure("the feed is the state", f"{[(key, found.get(key), folded.get(key)) for key in some]}")
+            raise Failure("the feed gives the state", f"{[(key, found.get(key), folded.get(key)) for key in some]}")
 
 
 EXPECTED = {"", "Unavailable", "OutcomeUnknown", "ConflictError", "VersionTrimmed", "condition"}
@@ -130,33 +132,31 @@ EXPECTED = {"", "Unavailable", "OutcomeUnknown", "ConflictError", "VersionTrimme
 def check_expected(entries: Sequence[Entry]) -> None:
     """No client got an impossible error."""
     for entry in entries:
-        if entry.why.get("error", "") not in EXPECTED:
-            raise Failure("an error that nobody can expect", f"{entry}")
+        if entry.error.get("error", "") not in EXPECTED:
+            raise Failure("an error of an expected kind", f"{entry}")
 
 
 def check_conflicts(entries: Sequence[Entry], end: End) -> None:
     """The reported winner of a conflict wrote that key, at that version, after the snapshot."""
     by_version = {version: (label, changes) for version, label, changes in end.commits}
     for entry in entries:
-        if entry.why.get("error") == "ConflictError":
-            version, key = entry.why["version"], entry.why["key"].encode()
-            if end.reads_ahead and not version:  # with a server that was killed
+        if entry.error.get("error") == "ConflictError":
+            version, key = entry.error["version"], entry.error["key"].encode()
+            if end.reads_ahead and not version:  # the conflict is with a server that was killed
                 continue
             label, changes = by_version.get(version, ("", {}))
-            if key not in changes or version <= entry.why["snapshot"] or entry.why["winner"] not in ("", label):
+            if key not in changes or version <= entry.error["snapshot"] or entry.error["winner"] not in ("", label):
                 raise Failure("a reported conflict exists", f"{entry}: {version} is {label!r}: {changes}")
 
 
-def check_forgotten(entries: Sequence[Entry], end: End) -> None:
+def check_outcomes_are_kept(entries: Sequence[Entry], end: End) -> None:
     """The outcomes of transactions that were not compacted away are known."""
     versions = {entry.txn: entry.version for entry in entries if entry.txn and entry.version}
-    told = [(txn, outcome.status.name) for txn, outcome in end.settled.items()]
-    told += [(entry.result[0], entry.result[1]) for entry in entries if entry.result is not None]
-    for txn, status in told:
+    answers = [(txn, outcome.status.name) for txn, outcome in end.settled.items()]
+    answers += [(entry.result[0], entry.result[1]) for entry in entries if entry.result is not None]
+    for txn, status in answers:
         if status == Status.FORGOTTEN.name and versions.get(txn, 0) >= end.oldest:
-            raise Failure(
-                "an outcome is remembered", f"{txn} stands at {versions.get(txn)}, the oldest is {end.oldest}"
-            )
+            raise Failure("an outcome is remembered", f"{txn} is at {versions.get(txn)}, the oldest is {end.oldest}")
 
 
 # ---- the same history for the simulator's checks
@@ -203,7 +203,7 @@ def _fill(op: Op, entry: Entry, versioned: Callable[[str, str, Entry], Versioned
         if kind == "cas":
             name, expected = key.encode(), rest[0]
             op.conditions = (logdb.absent(name) if expected is None else logdb.equals(name, expected.encode()),)
-    was_decided = entry.status == "ok" or bool(entry.why.get("version") or "failed" in entry.why)
+    was_decided = entry.status == "ok" or bool(entry.error.get("version") or "failed" in entry.error)
     if (was_decided if reads_ahead else entry.status != "info") and (entry.snapshot or entry.version):
         found_keys = [(key, value) for key, value in entry.reads.items() if value is not None]
         op.reads = {key.encode(): versioned(key, value, entry) for key, value in found_keys}
@@ -211,8 +211,8 @@ def _fill(op: Op, entry: Entry, versioned: Callable[[str, str, Entry], Versioned
         for (start, end), rows in entry.scans.items():
             found = {key.encode(): value.encode() for key, value in rows.items()}
             op.scans[start.encode(), None if end is None else end.encode()] = found
-    if "failed" in entry.why:
-        op.verdict = Verdict(Reason.CONDITION, failed=tuple(entry.why["failed"]))
+    if "failed" in entry.error:
+        op.verdict = Verdict(Reason.CONDITION, failed=tuple(entry.error["failed"]))
     if entry.result is not None:
         txn, status, version = entry.result
         if status != Status.FORGOTTEN.name:

@@ -1,9 +1,9 @@
 """Strict serializability of list-append transactions, from the values that clients read.
 
-Elements are unique and lists only grow, so a read of a list gives the order of all appends before it. That gives every
-transaction its neighbours: the writers of what it appended to or read (ww, wr), those that wrote after what it read
-(rw), and those that had returned when it began (rt). A history is strictly serializable if there is no cycle. Versions
-and other statements of the database are not used; that they agree with the order is one more check.
+Elements are unique and lists only grow, so a read of a list gives the order of all appends before it. Each
+transaction depends on the writers of the elements that it read or appended to (wr, ww), precedes the writers of later
+elements (rw), and follows the transactions that had returned when it began (rt). A history is strictly serializable if
+this graph has no cycle. Versions and other results of the database are not used; a separate check compares them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.nemesis.history import Entry, elements_of
 from tests.sim.world import Failure
 
 Edges = dict[int, dict[int, str]]
-"""From a transaction to those that come after it, and why."""
+"""From a transaction to its successors, with the kind of each edge."""
 
 
 def check_list_append(entries: Sequence[Entry], final: Mapping[str, Sequence[str]]) -> None:
@@ -31,7 +31,7 @@ def check_list_append(entries: Sequence[Entry], final: Mapping[str, Sequence[str
     _add_real_time(edges, entries, counts)
     cycle = find_cycle(edges)
     if cycle:
-        raise Failure(kind_of(edges, cycle), " then ".join(_told(edges, cycle, entries)))
+        raise Failure(kind_of(edges, cycle), " then ".join(_described(edges, cycle, entries)))
     _check_versions(edges, entries)
 
 
@@ -87,7 +87,7 @@ def _check_elements(
         for element in order:
             author = authors.get(element)
             if author is None or element not in appended[author].get(key, ()):
-                raise Failure("elements from nowhere", f"{element} in {key}")
+                raise Failure("elements without an author", f"{element} in {key}")
             if entries[author].status == "fail":
                 raise Failure("aborted read", f"{element} in {key} is of {entries[author]}")
     for entry, lists in zip(entries, appended, strict=True):
@@ -99,7 +99,7 @@ def _check_elements(
             if there:
                 at = order.index(there[0])
                 if order[at : at + len(mine)] != mine:
-                    raise Failure("not all of a transaction", f"{entry}: {key} is {order}")
+                    raise Failure("an incomplete transaction", f"{entry}: {key} is {order}")
         if entry.status == "ok":
             for key, elements in _read(entry):
                 _check_whole(entry, key, elements, authors, appended)
@@ -112,7 +112,7 @@ def _check_whole(
     authors: Mapping[str, int],
     appended: Sequence[Mapping[str, list[str]]],
 ) -> None:
-    """A read ends with the last element of some transaction's append."""
+    """A read ends with the last element that some transaction appended."""
     if elements:
         last = appended[authors[elements[-1]]][key]
         if elements[-1] != last[-1]:
@@ -165,7 +165,7 @@ def _add_real_time(edges: Edges, entries: Sequence[Entry], counts: Sequence[bool
 
 
 def find_cycle(edges: Mapping[int, Mapping[int, str]]) -> list[int]:
-    """A shortest cycle through some transaction that is on one, one without real time if there is any; or nothing."""
+    """A shortest cycle, preferably without real-time edges; empty if there is none."""
     for kinds in (("ww", "wr", "rw"), ("ww", "wr", "rw", "rt")):
         part = {one: [other for other, kind in after.items() if kind in kinds] for one, after in edges.items()}
         for group in components(part):
@@ -227,13 +227,13 @@ def _shortest(edges: Mapping[int, Sequence[int]], group: set[int], start: int) -
 
 
 def kind_of(edges: Mapping[int, Mapping[int, str]], cycle: Sequence[int]) -> str:
-    """Its name in the literature."""
+    """The name of the anomaly in the literature."""
     kinds = [edges[one][other] for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True)]
     name = {0: "G1c" if "wr" in kinds else "G0", 1: "G-single"}.get(kinds.count("rw"), "G2")
     return f"{name}{' in real time' if 'rt' in kinds else ''}"
 
 
-def _told(edges: Mapping[int, Mapping[int, str]], cycle: Sequence[int], entries: Sequence[Entry]) -> Iterable[str]:
+def _described(edges: Mapping[int, Mapping[int, str]], cycle: Sequence[int], entries: Sequence[Entry]) -> Iterable[str]:
     for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
         yield f"{entries[one]} ({edges[one][other]})"
 

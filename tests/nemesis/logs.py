@@ -1,4 +1,4 @@
-"""The fourth workload, of the shared log by itself: batches of records are appended, and in the end all are read."""
+"""The workload of the shared log without a database: clients append batches of records, and the end reads all."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Appenders:
             try:
                 gsns = await self.log.append([(1, text.encode()) for text in texts])
             except Unavailable as error:
-                self.recorder.write(worker, "fail", why={"error": "Unavailable", "text": str(error)})
+                self.recorder.write(worker, "fail", error={"error": "Unavailable", "text": str(error)})
             except LogFailed as error:
-                self.recorder.write(worker, "info", why={"error": "LogFailed", "text": str(error)})
+                self.recorder.write(worker, "info", error={"error": "LogFailed", "text": str(error)})
             else:
                 self.recorder.write(worker, "ok", result=list(gsns))
             await asyncio.sleep(self.draw.expovariate(1 / self.think_s))
@@ -59,32 +59,32 @@ def check_log(entries: Sequence[Entry], found: Mapping[int, str]) -> None:
     append; GSNs follow real time."""
     if sorted(found) != list(range(1, len(found) + 1)):
         raise Failure("GSNs are dense", f"{len(found)} of them, up to {max(found)}")
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for gsn, text in found.items():
-        if places.setdefault(text, gsn) != gsn:
-            raise Failure("a transaction is applied once", f"{text} is at {places[text]} and {gsn}")
-    nobodys = set(places) - {text for entry in entries for text in entry.ops[0][1:]}
-    if nobodys:
-        raise Failure("every write has an author", f"{sorted(nobodys)[:3]}")
-    moments: list[tuple[int, bool, Entry]] = []
+        if positions.setdefault(text, gsn) != gsn:
+            raise Failure("a transaction is applied once", f"{text} is at {positions[text]} and {gsn}")
+    unknown = set(positions) - {text for entry in entries for text in entry.ops[0][1:]}
+    if unknown:
+        raise Failure("every write has an author", f"{sorted(unknown)[:3]}")
+    events: list[tuple[int, bool, Entry]] = []
     for entry in entries:
-        _check_entry(entry, places)
-        moments.append((entry.invoked, True, entry))
+        _check_entry(entry, positions)
+        events.append((entry.invoked, True, entry))
         if entry.status == "ok" and entry.returned is not None:
-            moments.append((entry.returned, False, entry))
+            events.append((entry.returned, False, entry))
     newest = 0
-    for _, begins, entry in sorted(moments, key=lambda moment: moment[:2]):
-        gsns = [places[text] for text in entry.ops[0][1:] if text in places]
+    for _, begins, entry in sorted(events, key=lambda moment: moment[:2]):
+        gsns = [positions[text] for text in entry.ops[0][1:] if text in positions]
         if not begins:
             newest = max(newest, *gsns)
         elif gsns and min(gsns) <= newest:
             raise Failure("appends keep to real time", f"{entry} is at {gsns}, and began after {newest}")
 
 
-def _check_entry(entry: Entry, places: Mapping[str, int]) -> None:
+def _check_entry(entry: Entry, positions: Mapping[str, int]) -> None:
     texts = entry.ops[0][1:]
-    there = [places[text] for text in texts if text in places]
-    if entry.status == "ok" and there != entry.result:
-        raise Failure("no acknowledged write is lost", f"{entry} is at {there}")
-    if entry.status == "fail" and there:
-        raise Failure("what failed was never appended", f"{entry} is at {there}")
+    found_at = [positions[text] for text in texts if text in positions]
+    if entry.status == "ok" and found_at != entry.result:
+        raise Failure("no acknowledged write is lost", f"{entry} is at {found_at}")
+    if entry.status == "fail" and found_at:
+        raise Failure("a failed append is not in the log", f"{entry} is at {found_at}")

@@ -56,8 +56,8 @@ def _prepare() -> None:
     _run("ip", "link", "set", "br0", "up")
 
 
-def _run(*command: str, given: str | None = None) -> None:
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+def _run(*command: str, input_: str | None = None) -> None:
+    done = subprocess.run(command, input=input_, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 
@@ -123,7 +123,7 @@ class Network:
             chance = "" if rule.percent >= 100 else f"numgen random mod 100 < {rule.percent} "
             addresses = f"ip saddr {self.address(rule.source)} ip daddr {self.address(rule.target)}"
             lines.append(f"add rule bridge nemesis forward {addresses} {chance}drop")
-        _run("nft", "-f", "-", given="\n".join(lines) + "\n")
+        _run("nft", "-f", "-", input_="\n".join(lines) + "\n")
 
     def slow(self, host: str, kbit: int, delay_ms: int) -> None:
         """Queue the packets of a host in both directions, for a bounded time."""
@@ -136,6 +136,6 @@ class Network:
         for command in self._ends(host, "del"):
             _run(*command, "root")
 
-    def _ends(self, host: str, what: str = "replace") -> list[list[str]]:
-        here = ["tc", "qdisc", what, "dev", f"v{self._numbers[host]}"]
-        return [here, ["tc", "-n", host, "qdisc", what, "dev", "eth0"]]
+    def _ends(self, host: str, action: str = "replace") -> list[list[str]]:
+        here = ["tc", "qdisc", action, "dev", f"v{self._numbers[host]}"]
+        return [here, ["tc", "-n", host, "qdisc", action, "dev", "eth0"]]

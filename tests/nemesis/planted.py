@@ -28,15 +28,17 @@ def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
 
 
 @planting.planted(SpeculatedWrites, "conditions", OWN)
-def commit_what_is_only_believed(right: Any, speculated: SpeculatedWrites, keys: Any) -> list[Condition]:
+def commit_speculated_reads_untested(right: Any, speculated: SpeculatedWrites, keys: Any) -> list[Condition]:
     """A transaction's speculated reads are not tested."""
     return []
 
 
 @planting.planted(EmbeddedBackend, "__init__", OWN)
-def take_another_servers_snapshot_for_ones_own(right: Any, host: EmbeddedBackend, *given: Any, **options: Any) -> None:
+def accept_snapshots_of_an_earlier_incarnation(
+    right: Any, host: EmbeddedBackend, *arguments: Any, **options: Any
+) -> None:
     """A restarted server is treated as the one before."""
-    right(host, *given, **options)
+    right(host, *arguments, **options)
     host.incarnation = 1
 
 

@@ -1,15 +1,14 @@
-"""Linearizability of single keys: Wing & Gong's search, key by key, as Lowe does it: just in time.
+"""Linearizability of single keys: Wing & Gong's search for each key, with Lowe's just-in-time optimization.
 
-A key is a register that is read, written, and compared and set. Going through the history in time, the search keeps
-every state in which the key may be: its value, and which of the operations under way have taken effect. When an
-operation returns, only those states are left in which it has. None left: the history is not linearizable.
+A key is a register with read, write and compare-and-set. The search goes through the history in time and keeps all
+possible states of the key: its value, and the operations under way that have taken effect. When an operation returns,
+the states in which it has not taken effect are dropped. If no state remains, the history is not linearizable.
 
-Every value is written once; only deletions write None any number of times. So of operations of which nobody knows how
-they ended, one whose value somebody saw had taken effect when the first to see it returned. The others may have taken
-effect at any time or never. Writes among them can explain no more than why a comparison failed. Deletions among them
-can explain that a key is not there, and any of them does as well as another one. A state in which fewer of them have is
-as good as one in which more have: what can follow the second can follow the first. So only those states are kept, and
-there are few.
+Every value is written once; only deletions write None any number of times. So an operation of unknown outcome whose
+value was read had taken effect when the first read of it returned. Other operations of unknown outcome may take effect
+at any time or never. Such a write can only explain a failed comparison; such a deletion can explain that a key is
+absent, and all such deletions are equivalent. A state in which fewer of them have taken effect dominates one in which
+more have: every continuation of the second is one of the first. Only dominating states are kept, which are few.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ class Operation(NamedTuple):
 
 
 State = tuple[str | None, frozenset[int], frozenset[int]]
-"""A possible state: the key's value, and which operations have taken effect, of those that must and of those that
-may."""
+"""A possible state: the key's value, the operations of known outcome that have taken effect, and those of unknown
+outcome that have."""
 
 
 def check_registers(entries: Iterable[Entry], keys: Sequence[str]) -> None:
-    """Check each of these keys alone, which suffices: linearizability is local."""
+    """Check each key separately, which suffices since linearizability is local."""
     everything = list(entries)
     for key in keys:
         check_register(key, operations_of(everything, key))
@@ -54,26 +53,26 @@ def check_registers(entries: Iterable[Entry], keys: Sequence[str]) -> None:
 def operations_of(entries: Sequence[Entry], key: str) -> list[Operation]:
     """The operations on one key. Reads of old snapshots are left out."""
     operations: list[Operation] = []
-    doubtful: list[Operation] = []
+    unknown: list[Operation] = []
     for entry in entries:
         if not entry.linearizable:
             continue
         for kind, name, *rest in entry.ops:
             if name != key or (kind == "r" and entry.status != "ok"):
                 continue
-            is_refused = kind == "cas" and entry.status == "fail" and "failed" in entry.why
+            is_refused = kind == "cas" and entry.status == "fail" and "failed" in entry.error
             if entry.status == "fail" and not is_refused:
                 continue
             operation = Operation(
                 kind, rest[-1], rest[0] if kind == "cas" else None, not is_refused, entry.invoked,
                 entry.returned, entry,
             )  # fmt: skip
-            (operations if entry.status != "info" else doubtful).append(operation)
-    return operations + _bounded(doubtful, operations)
+            (operations if entry.status != "info" else unknown).append(operation)
+    return operations + _bounded(unknown, operations)
 
 
-def _bounded(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> list[Operation]:
-    """Among operations of unknown outcome, those whose value was read: they had taken effect by then."""
+def _bounded(unknown: Sequence[Operation], operations: Sequence[Operation]) -> list[Operation]:
+    """The operations of unknown outcome, each bounded by the first read of its value, if any."""
     firsts: dict[str | None, int] = {}
 
     def saw(value: str | None, returned: int) -> None:
@@ -84,7 +83,7 @@ def _bounded(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> 
             assert one.returned is not None
             saw(one.value if one.kind == "r" else one.expected, one.returned)
     found: list[Operation] = []
-    left = list(doubtful)
+    left = list(unknown)
     while known := [one for one in left if one.value is not None and one.value in firsts]:
         for one in known:
             left.remove(one)
@@ -96,7 +95,7 @@ def _bounded(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> 
 
 
 def check_register(key: str, operations: Sequence[Operation]) -> None:
-    """Raises Failure if no order of the operations explains what they returned."""
+    """Raises Failure if no order of the operations explains their results."""
     moments = sorted(
         (moment, ends, number)
         for number, one in enumerate(operations)
@@ -113,27 +112,27 @@ def check_register(key: str, operations: Sequence[Operation]) -> None:
         states = {(value, done - {number}, maybe) for value, done, maybe in reached if number in done}
         under_way.discard(number)
         if not states:
-            raise Failure("linearizable", f"{key}: {operations[number].entry} cannot have returned what it did")
+            raise Failure("linearizable", f"{key}: no order explains the result of {operations[number].entry}")
 
 
 def _deleting(may: set[int], operations: Sequence[Operation]) -> set[int]:
     """Operations of unknown outcome that may have deleted the key, or written a value that one of these has deleted
     then."""
     found: set[int] = set()
-    wanted: set[str | None] = {None}
-    while more := {number for number in may - found if operations[number].value in wanted}:
+    values: set[str | None] = {None}
+    while more := {number for number in may - found if operations[number].value in values}:
         found |= more
-        wanted |= {operations[number].expected for number in more if operations[number].kind == "cas"}
+        values |= {operations[number].expected for number in more if operations[number].kind == "cas"}
     return found
 
 
 def _reachable(states: set[State], under_way: set[int], operations: Sequence[Operation]) -> set[State]:
     """All states that operations under way can reach from these, without those that others dominate."""
-    least: dict[tuple[str | None, frozenset[int]], list[frozenset[int]]] = {}
+    minimal: dict[tuple[str | None, frozenset[int]], list[frozenset[int]]] = {}
     left: deque[State] = deque()
 
     def add(value: str | None, done: frozenset[int], maybe: frozenset[int]) -> None:
-        known = least.setdefault((value, done), [])
+        known = minimal.setdefault((value, done), [])
         if not any(other <= maybe for other in known):
             known[:] = [other for other in known if not maybe <= other]
             known.append(maybe)
@@ -154,10 +153,10 @@ def _reachable(states: set[State], under_way: set[int], operations: Sequence[Ope
                 fits, after = one.value == value, value
             elif one.kind == "w" and one.returned is not None:
                 fits, after = True, one.value
-            elif one.kind == "w" and one.value is None:  # one deletion is as good as another
+            elif one.kind == "w" and one.value is None:  # all deletions of unknown outcome are equivalent
                 fits = value is not None and number == next(other for other in deletions if other not in maybe)
                 after = None
-            elif one.kind == "w":  # of two values that nobody saw, one is enough
+            elif one.kind == "w":  # all values that no operation read are equivalent
                 fits, after = value not in unseen, one.value
             else:
                 fits, after = (one.expected == value) == one.succeeded, one.value if one.succeeded else value
@@ -165,6 +164,6 @@ def _reachable(states: set[State], under_way: set[int], operations: Sequence[Ope
                 add(after, done, maybe | {number})
             elif fits:
                 add(after, done | {number}, maybe)
-        if len(least) > MOST_STATES:
-            raise Failure("linearizable", "too many operations at once to tell")
-    return {(value, done, maybe) for (value, done), all_ in least.items() for maybe in all_}
+        if len(minimal) > MOST_STATES:
+            raise Failure("linearizable", "too many concurrent operations to decide")
+    return {(value, done, maybe) for (value, done), all_ in minimal.items() for maybe in all_}

@@ -45,8 +45,9 @@ FAILURES = 1
 
 @dataclass(frozen=True)
 class Setting:
-    """What runs. `ordering`: number of founders, 0: one server of a directory. `storage` servers start at once, more up
-    to `reserve` as they are needed. `policy`: "" is the first that the engine's simulation names."""
+    """The servers and clients of a round. `ordering`: number of founders, 0: one server of a directory. `storage`
+    servers start at once, more up to `reserve` as they are needed. `policy`: "" is the first that the engine's
+    simulation names."""
 
     engine: str = ENGINES[0]
     ordering: int = 3
@@ -91,20 +92,22 @@ class Setting:
 
 @dataclass
 class Tally:
-    """Counts over all rounds. `faults`: by kind and role; `told`: results of operations, by operation and result."""
+    """Counts over all rounds. `faults`: by kind and role; `results`: results of operations, by operation and result."""
 
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
-    told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    results: Counter[tuple[str, str]] = field(default_factory=Counter)
     commits: int = 0
     problems: list[str] = field(default_factory=list)
     recoveries_s: list[float] = field(default_factory=list)
 
 
 class Round:
-    """One life of a cluster."""
+    """One cluster, from its start to the checks of its history."""
 
-    def __init__(self, ground: Loopback, setting: Setting, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
-        self.ground, self.setting, self.tally, self.say = ground, setting, tally, say
+    def __init__(
+        self, ground: Loopback, setting: Setting, seed: int, tally: Tally, report: Callable[[str], None]
+    ) -> None:
+        self.ground, self.setting, self.tally, self.report = ground, setting, tally, report
         self.draw = random.Random(seed)
         self.servers = Servers(ground, setting.shape, planted=setting.planted)
         self._changes = simulation_of(setting.engine).CHANGES
@@ -137,7 +140,7 @@ class Round:
                 self._log.close()
             self.servers.close()
 
-    # ---- the beginning
+    # ---- start
 
     def _start(self) -> None:
         started = time.monotonic()
@@ -156,7 +159,7 @@ class Round:
         for _ in range(self.setting.clients):
             self._hire_client()
         self._wait(lambda: any(map(self._wrote, self.servers.clients)), STARTS_S, "a client writes")
-        self.say(f"started in {time.monotonic() - started:.1f} s")
+        self.report(f"started in {time.monotonic() - started:.1f} s")
 
     def _all_ready(self, processes: list[Process]) -> bool:
         for process in processes:
@@ -167,11 +170,11 @@ class Round:
     def _wrote(self, client: str) -> bool:
         return b'"type": "ok"' in self.servers.history(client).read_bytes()
 
-    def _wait(self, holds: Callable[[], bool], bound_s: float, what: str) -> None:
+    def _wait(self, is_met: Callable[[], bool], bound_s: float, condition: str) -> None:
         until = time.monotonic() + bound_s
-        while not holds():
+        while not is_met():
             if time.monotonic() > until:
-                raise Wrong(f"not within {bound_s:g} s: {what}; {self._state()}")
+                raise Wrong(f"not within {bound_s:g} s: {condition}; {self._state()}")
             time.sleep(0.1)
 
     def _state(self) -> str:
@@ -259,13 +262,13 @@ class Round:
         """The processes that have ended by themselves, with the end of their logs."""
         return [
             f"{process.name} ended by itself with {process.exit_code}: {process.log[-2000:]}"
-            for process in list(self.servers.everybody())
+            for process in list(self.servers.all_processes())
             if process.exit_code is not None and process.name not in self._active
         ]
 
     def _report(self, problem: str) -> None:
         self.problems.append(problem)
-        self.say(f"PROBLEM {problem}")
+        self.report(f"PROBLEM {problem}")
 
     def _begin(self) -> int:
         """Begin one fault, or change the cluster. Returns 1 if it did."""
@@ -310,7 +313,7 @@ class Round:
     def _count(self, kind: str, victim: Process, role: str) -> None:
         what = "leader" if self._has(role, "founder") and self.servers.leader() == victim.name else role
         self.tally.faults[kind, what] += 1
-        self.say(f"{kind} {victim.name}")
+        self.report(f"{kind} {victim.name}")
 
     def _kill_client(self) -> bool:
         """Kill a client, with its operations under way; another one takes its place."""
@@ -341,18 +344,20 @@ class Round:
         lost = any(member.server in self._lost for member in config.members)
         return config.state is not ShardState.FINALIZED and bool(lost or config.joining)
 
-    def _wipes(self, who: Process) -> bool:
+    def _wipes(self, target: Process) -> bool:
         """Whether other servers without a fault hold all its records. If so, it counts as lost from now on."""
-        if self._has(who.role, "mapping"):
-            return any(p.ready and p.name not in self._active for p in self.servers.having("mapping") if p is not who)
-        if self._has(who.role, "founder"):
-            return self._wipes_replica(who)
+        if self._has(target.role, "mapping"):
+            return any(
+                p.ready and p.name not in self._active for p in self.servers.having("mapping") if p is not target
+            )
+        if self._has(target.role, "founder"):
+            return self._wipes_replica(target)
         view = self._view()
         if view is None or any(self._has(self.servers.roles[name], "storage") for name in self._active):
             return False
         if any(what in ("split", "isolate", "cut_one_way") for _, what, _ in self._active.values()):
             return False
-        address, mine = self.servers.address(who.name), set()
+        address, mine = self.servers.address(target.name), set()
         for config in view.shards:
             ids = {member.server for member in config.members if member.address == address} - self._lost
             mine |= ids
@@ -364,12 +369,12 @@ class Round:
         self._lost |= mine
         return True
 
-    def _wipes_replica(self, who: Process) -> bool:
+    def _wipes_replica(self, target: Process) -> bool:
         """Whether more than half of the founders keep their promises. If so, this one is a stranger from now on."""
         self._all_members()
-        if len(self._strangers | {who.name}) > (self.setting.ordering - 1) // 2:
+        if len(self._strangers | {target.name}) > (self.setting.ordering - 1) // 2:
             return False
-        self._strangers.add(who.name)
+        self._strangers.add(target.name)
         return True
 
     def _all_members(self) -> bool:
@@ -398,12 +403,12 @@ class Round:
             try:
                 change()
             except STRAY as error:
-                self.say(f"{what}, in vain: {error}")
+                self.report(f"{what}, in vain: {error}")
                 self.tally.faults[f"{what}, in vain", "cluster"] += 1
             else:
                 self.tally.faults[what, "cluster"] += 1
 
-        self.say(what)
+        self.report(what)
         self._change = threading.Thread(target=carry_out, daemon=True)
         self._change.start()
         return True
@@ -430,7 +435,7 @@ class Round:
             choices.append((ReplaceServer, "replace server", replace))
         return [(name, change) for kind, name, change in choices if kind in self._changes]
 
-    # ---- the end
+    # ---- end of a round
 
     def _mend(self) -> None:
         """Wait until all servers are up and transactions commit at every server that clients connect to."""
@@ -474,26 +479,26 @@ class Round:
         with logdb.connect(self.servers.endpoints, timeout=LIVES_S) as db:
             settled = {txn: db.outcome(txn) for txn in doubtful}
             version, oldest = db.version, db.oldest_version
-            told = list(db.watch(since=oldest, timeout=0))
-            state = _shown(dict(db.at(version=version).scan()))
-        if not self._follower.reach(told[-1].version, LIVES_S):
+            results = list(db.watch(since=oldest, timeout=0))
+            state = _in_history_form(dict(db.at(version=version).scan()))
+        if not self._follower.reach(results[-1].version, LIVES_S):
             self._report(f"the feed of {self._follower.version} does not go on: {self._follower.failure}")
-        elif [seen for seen in self._follower.seen if oldest < seen.version <= told[-1].version] != told:
+        elif [seen for seen in self._follower.seen if oldest < seen.version <= results[-1].version] != results:
             self._report("the feed that was followed differs from the one that is there")
-        commits = [(change.version, change.label, _shown(change.changes)) for change in self._follower.seen]
+        commits = [(change.version, change.label, _in_history_form(change.changes)) for change in self._follower.seen]
         end = End(version, commits, state, settled, oldest)
         end.reads_ahead = not self.servers.is_cluster
         end.states = [self._state_of(process, version) for process in self.servers.having("mapping")]
         return end
 
-    def _state_of(self, who: Process, version: int) -> dict[bytes, bytes]:
+    def _state_of(self, target: Process, version: int) -> dict[bytes, bytes]:
         """The state as one of several equal servers returns it, while the others are paused."""
-        others = [process for process in self.servers.having("mapping") if process is not who]
+        others = [process for process in self.servers.having("mapping") if process is not target]
         for process in others:
             process.pause()
         try:
-            with logdb.connect(self.servers.address(who.name), timeout=LIVES_S) as db:
-                return _shown(dict(db.at(version=version).scan()))
+            with logdb.connect(self.servers.address(target.name), timeout=LIVES_S) as db:
+                return _in_history_form(dict(db.at(version=version).scan()))
         finally:
             for process in others:
                 process.resume()
@@ -501,7 +506,7 @@ class Round:
     def _history(self) -> list[Entry]:
         entries = load(map(self.servers.history, self.servers.clients))
         for entry in entries:
-            self.tally.told[entry.f, entry.why.get("error", "") or entry.status] += 1
+            self.tally.results[entry.f, entry.error.get("error", "") or entry.status] += 1
         return entries
 
     def _judge_log(self) -> None:
@@ -512,7 +517,7 @@ class Round:
             check_log(entries, found)
         except Failure as failure:
             self._report(f"{failure.check}: {failure}")
-        self.say(f"{len(entries)} operations judged")
+        self.report(f"{len(entries)} operations judged")
 
     def _judge(self) -> None:
         entries = self._history()
@@ -521,14 +526,14 @@ class Round:
         end.commits = [commit for commit in end.commits if commit[2]]
         for problem in judge(entries, end):
             self._report(problem)
-        self.say(f"{len(entries)} operations, {len(end.commits)} commits judged")
+        self.report(f"{len(entries)} operations, {len(end.commits)} commits judged")
 
 
 def _is_live(config: ConfiguredShard) -> bool:
     return config.state is ShardState.LIVE
 
 
-def _shown(items: Mapping[bytes, Any]) -> dict[bytes, Any]:
+def _in_history_form(items: Mapping[bytes, Any]) -> dict[bytes, Any]:
     """The same as in histories, without the keys that the nemesis itself wrote."""
     shown = {key: text_of(key.decode(), value) for key, value in items.items() if key != ALIVE}
     return {key: None if text is None else text.encode() for key, text in shown.items()}

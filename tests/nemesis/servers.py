@@ -99,7 +99,7 @@ class Process:
     def __init__(self, name: str, role: str, command: Sequence[str], path: Path) -> None:
         self.name, self.role, self.command, self.path = name, role, list(command), path
         self.lives = 0
-        self._said_before = {"out": 0, "log": 0}
+        self._sizes_at_start = {"out": 0, "log": 0}
         self.paused = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -107,7 +107,7 @@ class Process:
         """Start it without waiting."""
         assert self._process is None
         self.lives += 1
-        self._said_before = {kind: self._size(kind) for kind in ("out", "log")}
+        self._sizes_at_start = {kind: self._size(kind) for kind in ("out", "log")}
         with self._file("out").open("ab") as out, self._file("log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdout=out, stderr=log, cwd=ROOT, env=os.environ | {"LOGDB_TRACEBACK": "1"}
@@ -119,13 +119,13 @@ class Process:
     def _size(self, kind: str) -> int:
         return self._file(kind).stat().st_size if self._file(kind).exists() else 0
 
-    def _said(self, kind: str) -> bytes:
-        return self._file(kind).read_bytes()[self._said_before[kind] :]
+    def _output(self, kind: str) -> bytes:
+        return self._file(kind).read_bytes()[self._sizes_at_start[kind] :]
 
     @property
     def ready(self) -> bool:
         """Whether it has reported that it is ready since its last start."""
-        return self.running and b"ready: " in self._said("out")
+        return self.running and b"ready: " in self._output("out")
 
     @property
     def running(self) -> bool:
@@ -140,7 +140,7 @@ class Process:
     @property
     def log(self) -> str:
         """The text that it has written to stderr since its last start."""
-        return self._said("log").decode(errors="replace")
+        return self._output("log").decode(errors="replace")
 
     def pause(self) -> None:
         assert self._process is not None
@@ -188,7 +188,7 @@ def _is_running(stat: Path) -> bool:
     """Whether a thread runs, by its file in /proc."""
     try:
         return stat.read_text().rpartition(")")[2].split()[0] == "R"
-    except OSError:  # it has ended
+    except OSError:  # the thread has ended
         return False
 
 
@@ -211,7 +211,7 @@ def roles_of(shape: Shape | None) -> dict[str, str]:
 
 
 def traits_of(engine: Engine | None, role: str) -> set[str]:
-    """What may befall servers of a role depends on these: "server", all have it; "journals", "disk": what they keep;
+    """The traits of a role, by which faults select servers: "server" (all), "journals" and "disk" (their storage),
     "founder", "storage" (and not a founder), "mapping"."""
     if role == SINGLE:
         return {"server", "journals", "disk"}
@@ -271,12 +271,13 @@ class Servers:
         return client
 
     def history(self, client: str) -> Path:
-        """Where a client writes its history."""
+        """The file of a client's history."""
         return self.path / f"{client}.jsonl"
 
     @property
     def endpoints(self) -> str:
-        """Where clients connect: the mapping servers, the one server, or the founders of a log without a database."""
+        """The addresses for clients: the mapping servers, the single server, or the founders of a log without a
+        database."""
         if not self.has_database:
             return self.founders
         return ",".join(self.address(name) for name, role in self.roles.items() if role in (SINGLE, MAPPING))
@@ -287,11 +288,11 @@ class Servers:
         return ",".join(self.address(process.name) for process in self.having("founder"))
 
     def address(self, name: str) -> str:
-        """Where a server listens."""
+        """The address of a server."""
         return self.ground.address(name)
 
     def data(self, name: str) -> Path:
-        """Where a server keeps its data; a disk has more in its root than that."""
+        """The data directory of a server, below the root of its disk."""
         return self.path / name / "data"
 
     def having(self, trait: str) -> list[Process]:
@@ -323,13 +324,13 @@ class Servers:
         """Remove all data of a server that does not run."""
         shutil.rmtree(self.data(name), ignore_errors=True)
 
-    def everybody(self) -> Iterator[Process]:
+    def all_processes(self) -> Iterator[Process]:
         """Servers and clients."""
         yield from self.processes.values()
         yield from self.clients.values()
 
     def close(self) -> None:
         """Kill all processes, and unmount all disks."""
-        for process in self.everybody():
+        for process in self.all_processes():
             process.kill()
         self.ground.close()

@@ -1,4 +1,4 @@
-"""Every anomaly, in a history made by hand, is seen; histories that are strictly serializable pass."""
+"""Every anomaly is reported, in handmade histories; strictly serializable histories pass."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.sim.world import Failure
 
 def txn(*ops: tuple, at: tuple[int, int | None] = (0, 100), status: str = "ok", version: int = 0) -> Entry:
     """("r", key, elements) and ("append", key, element)."""
-    written = [["r", key, what or None] if kind == "r" else [kind, key, what] for kind, key, what in ops]
+    written = [["r", key, value or None] if kind == "r" else [kind, key, value] for kind, key, value in ops]
     begun, ended = at
     return Entry("p", "append", begun, ended, status, written, version=version)
 
 
 def caught(*entries: Entry, **final: str) -> str:
-    """The name of what is wrong, "" if nothing is."""
+    """The name of the anomaly, "" if there is none."""
     lists = {key: value.split(",") for key, value in final.items()}
     try:
         check_list_append(entries, lists)
@@ -38,7 +38,7 @@ def test_a_serial_history_passes() -> None:
     )
 
 
-def test_what_nobody_knows_of_may_have_happened_or_not() -> None:
+def test_a_transaction_of_unknown_outcome_may_or_may_not_be_applied() -> None:
     one = txn(("append", "x", "1"), at=(0, None), status="info")
     assert not caught(one, txn(("r", "x", ""), at=(5, 6)))
     assert not caught(one, txn(("r", "x", ""), at=(5, 6)), txn(("r", "x", "1"), at=(7, 8)), x="1")
@@ -47,87 +47,87 @@ def test_what_nobody_knows_of_may_have_happened_or_not() -> None:
     )
 
 
-def test_orders_that_do_not_go_together() -> None:
+def test_incompatible_orders_are_reported() -> None:
     one, other = txn(("append", "x", "1")), txn(("append", "x", "2"))
     assert caught(one, other, txn(("r", "x", "2,1")), x="1,2") == "incompatible orders"
     assert caught(one, other, txn(("r", "x", "2")), x="1,2") == "incompatible orders"
 
 
-def test_an_element_that_is_there_twice() -> None:
+def test_a_duplicate_element_is_reported() -> None:
     assert caught(txn(("append", "x", "1")), x="1,1") == "duplicate elements"
 
 
-def test_an_element_of_nobody() -> None:
-    assert caught(txn(("append", "x", "1")), x="1,7") == "elements from nowhere"
-    assert caught(txn(("append", "x", "1")), x="1", y="1") == "elements from nowhere"
+def test_an_element_without_an_author_is_reported() -> None:
+    assert caught(txn(("append", "x", "1")), x="1,7") == "elements without an author"
+    assert caught(txn(("append", "x", "1")), x="1", y="1") == "elements without an author"
 
 
-def test_what_was_aborted_is_read() -> None:
+def test_a_read_of_an_aborted_element_is_reported() -> None:
     assert caught(txn(("append", "x", "1"), status="fail"), txn(("r", "x", "1")), x="1") == "aborted read"
 
 
-def test_what_was_acknowledged_is_lost() -> None:
+def test_a_lost_acknowledged_append_is_reported() -> None:
     assert caught(txn(("append", "x", "1"))) == "lost append"
     assert caught(txn(("append", "x", "1")), txn(("append", "x", "2")), x="2") == "lost append"
 
 
-def test_half_of_a_transaction_is_there() -> None:
+def test_an_incomplete_transaction_is_reported() -> None:
     both = ("append", "x", "1"), ("append", "x", "2")
-    assert caught(txn(*both, status="info"), x="1") == "not all of a transaction"
-    assert caught(txn(*both), txn(("append", "x", "3")), x="1,3,2") == "not all of a transaction"
+    assert caught(txn(*both, status="info"), x="1") == "an incomplete transaction"
+    assert caught(txn(*both), txn(("append", "x", "3")), x="1,3,2") == "an incomplete transaction"
 
 
-def test_the_middle_of_a_transaction_is_read() -> None:
+def test_an_intermediate_read_is_reported() -> None:
     entries = txn(("append", "x", "1"), ("append", "x", "2")), txn(("r", "x", "1"))
     assert caught(*entries, x="1,2") == "intermediate read"
 
 
-def test_writes_in_opposite_orders() -> None:
+def test_writes_in_opposite_orders_are_reported() -> None:
     entries = txn(("append", "x", "1"), ("append", "y", "2")), txn(("append", "x", "3"), ("append", "y", "4"))
     assert caught(*entries, x="1,3", y="4,2") == "G0"
 
 
-def test_each_has_read_the_other() -> None:
+def test_a_cycle_of_reads_is_reported() -> None:
     one = txn(("append", "x", "1"), ("r", "y", "2"))
     other = txn(("append", "y", "2"), ("r", "x", "1"))
     assert caught(one, other, x="1", y="2") == "G1c"
 
 
-def test_half_of_another_transaction_is_seen() -> None:
+def test_a_fractured_read_is_reported() -> None:
     one = txn(("append", "x", "1"), ("append", "y", "2"))
     assert caught(one, txn(("r", "x", "1"), ("r", "y", "")), x="1", y="2") == "G-single"
 
 
-def test_a_lost_update() -> None:
+def test_a_lost_update_is_reported() -> None:
     one = txn(("r", "x", ""), ("append", "x", "1"))
     assert caught(one, txn(("r", "x", ""), ("append", "x", "2")), x="1,2") == "G-single"
 
 
-def test_write_skew() -> None:
+def test_write_skew_is_reported() -> None:
     one = txn(("r", "x", ""), ("append", "y", "1"))
     other = txn(("r", "y", ""), ("append", "x", "2"))
     assert caught(one, other, x="2", y="1") == "G2"
 
 
-def test_a_stale_read() -> None:
+def test_a_stale_read_is_reported() -> None:
     one = txn(("append", "x", "1"), at=(0, 1))
     assert caught(one, txn(("r", "x", ""), at=(2, 3)), x="1") == "G-single in real time"
     assert not caught(one, txn(("r", "x", ""), at=(0, 3)), x="1")
 
 
-def test_a_commit_before_one_that_had_returned() -> None:
+def test_a_commit_ordered_before_an_earlier_one_is_reported() -> None:
     one, other = txn(("append", "x", "1"), at=(0, 1)), txn(("append", "x", "2"), at=(2, 3))
     assert caught(one, other, x="2,1") == "G0 in real time"
 
 
-def test_real_time_reaches_over_many_transactions() -> None:
+def test_real_time_order_is_transitive() -> None:
     between = [txn(("append", f"z{n}", f"z{n}"), at=(10 * n, 10 * n + 1)) for n in range(1, 50)]
     first, last = txn(("append", "x", "1"), at=(0, 1)), txn(("r", "x", ""), at=(900, 901))
     final = {f"z{n}": f"z{n}" for n in range(1, 50)}
     assert caught(first, *between, last, x="1", **final) == "G-single in real time"
 
 
-def test_versions_that_say_another_order() -> None:
+def test_versions_in_another_order_are_reported() -> None:
     one, other = txn(("append", "x", "1"), version=2), txn(("append", "x", "2"), version=1)
     assert caught(one, other, x="1,2") == "versions against the order"
     assert caught(one, txn(("r", "x", "1"), version=1), x="1") == "versions against the order"
@@ -135,13 +135,13 @@ def test_versions_that_say_another_order() -> None:
     assert not caught(one, txn(("r", "x", "1"), version=2), txn(("r", "x", ""), version=1), x="1")
 
 
-def test_the_same_element_of_two_transactions_is_no_history() -> None:
+def test_an_element_appended_by_two_transactions_is_rejected() -> None:
     with pytest.raises(ValueError, match="1 is of"):
         check_list_append([txn(("append", "x", "1")), txn(("append", "x", "1"))], {})
 
 
 def has_cycle(edges: dict[int, dict[int, str]]) -> bool:
-    """By trying every way from every place."""
+    """Whether there is a cycle, by exhaustive search."""
 
     def reaches(one: int, goal: int, been: set[int]) -> bool:
         return any(

@@ -1,4 +1,4 @@
-"""The judge of a log by itself: histories made by hand, one for every way to be wrong."""
+"""The checks of a log without a database: a handmade history for each violation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def append(*texts: str, at: tuple[int, int | None], status: str = "ok", gsns: li
 
 @pytest.fixture
 def entries() -> list[Entry]:
-    """Two appends at one time, one after them, one that failed, and one of which nobody knows."""
+    """Two concurrent appends, one after them, one that failed, and one of unknown outcome."""
     return [
         append("a", "b", at=(1, 4), gsns=[2, 3]),
         append("c", at=(2, 5), gsns=[1]),
@@ -30,7 +30,7 @@ def log_of(texts: str) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("texts", ["cabd", "cabdf", "cabdg", "cabdgf"])
-def test_what_nobody_knows_of_may_be_there_or_not(entries: list[Entry], texts: str) -> None:
+def test_an_append_of_unknown_outcome_may_or_may_not_be_in_the_log(entries: list[Entry], texts: str) -> None:
     check_log(entries, log_of(texts))
 
 
@@ -45,24 +45,24 @@ def test_an_empty_log() -> None:
         (log_of("acbd"), "no acknowledged write is lost"),
         (log_of("cabda"), "a transaction is applied once"),
         (log_of("cabdff"), "a transaction is applied once"),
-        (log_of("cabde"), "what failed was never appended"),
+        (log_of("cabde"), "a failed append is not in the log"),
         (log_of("cabdx"), "every write has an author"),
         (log_of("cabd") | {6: "f"}, "GSNs are dense"),
     ],
 )
-def test_what_is_wrong_is_found(entries: list[Entry], found: dict[int, str], wrong: str) -> None:
+def test_a_violation_is_reported(entries: list[Entry], found: dict[int, str], wrong: str) -> None:
     with pytest.raises(Failure) as failure:
         check_log(entries, found)
     assert failure.value.check == wrong
 
 
-def test_an_append_that_was_acknowledged_before_another_one_began_comes_before_it() -> None:
+def test_real_time_violations_of_acknowledged_appends_are_reported() -> None:
     early, late = append("a", at=(1, 2), gsns=[2]), append("b", at=(3, 4), gsns=[1])
     with pytest.raises(Failure, match="began after 2"):
         check_log([early, late], log_of("ba"))
 
 
-def test_so_it_is_with_one_that_nobody_has_acknowledged() -> None:
+def test_real_time_violations_of_unacknowledged_appends_are_reported() -> None:
     early, late = append("a", at=(1, 2), gsns=[2]), append("b", at=(3, None), status="info")
     with pytest.raises(Failure, match="began after 2"):
         check_log([early, late], log_of("ba"))

@@ -1,4 +1,4 @@
-"""A short sample of the stress command, on this machine's loopback: kills and pauses, and nothing may go wrong."""
+"""A short sample of the stress command, on this machine's loopback: kills and pauses, without a violation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = ["a single server", *(f"a small cluster of {engine}" for engine in ENGINES
 @pytest.mark.parametrize("setting", [SINGLE, *SMALL], ids=IDS)
 def test_kills_and_pauses(setting: Setting, tmp_path: Path) -> None:
     tally = Tally()
-    Round(Loopback(tmp_path), setting, seed=4, tally=tally, say=print).run(faults=4)
+    Round(Loopback(tmp_path), setting, seed=4, tally=tally, report=print).run(faults=4)
     assert tally.problems == []
     assert sum(tally.faults.values()) == 4
     assert tally.commits > 0

@@ -1,4 +1,4 @@
-"""The clients: three workloads over the public API, and questions for the outcomes of transactions.
+"""The clients: three workloads over the public API, and requests for the outcomes of transactions.
 
 - list-append: transactions that read a few lists and append to some of them; every element is unique.
 - bank: transfers between accounts whose sum never changes, and reads of all accounts. An account with the balance of
@@ -53,7 +53,7 @@ def unpacked(value: bytes) -> str:
     """The inverse. Raises ValueError for any other value."""
     name = value.rstrip(b"_").decode()
     if packed(name) != value:
-        raise ValueError(f"the value of {name} has {len(value)} bytes, and is not what was written")
+        raise ValueError(f"the value of {name} has {len(value)} bytes, but not those that were written")
     return name
 
 
@@ -91,7 +91,7 @@ class Client:
     async def _work(self, worker: int) -> None:
         while not self.stopping:
             (what,) = self.draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
-            await Doing(self, f"{worker}", what).run()
+            await Running(self, f"{worker}", what).run()
             await asyncio.sleep(self.draw.expovariate(1 / self.think_s))
 
     def name(self) -> str:
@@ -105,7 +105,7 @@ class Client:
         return f"list {epoch}.{self.draw.randrange(LISTS)}"
 
 
-class Doing:
+class Running:
     """One operation of one worker, from its first line to its last."""
 
     def __init__(self, client: Client, process: str, f: str) -> None:
@@ -113,7 +113,7 @@ class Doing:
         self.db, self.draw = client.db, client.draw
         self.ops: Ops = []
         self.label = ""
-        self.told: dict[str, Any] = {}
+        self.results: dict[str, Any] = {}
         self._txn_id = ""
 
     async def run(self) -> None:
@@ -124,16 +124,16 @@ class Doing:
         linearizable = self.f not in ("snapshot", "session")
         self._write("invoke", f=self.f, ops=plan, session=self.client.session, label=self.label,
                     linearizable=linearizable)  # fmt: skip
-        status, why = await self._outcome_of(body)
-        if status != "ok" and "failed" not in why:
-            self.told.pop("version", None)
-        if status == "fail" and self.told.get("snapshot") == 0:
-            self.ops = [op for op in self.ops if op[0] != "r"]  # speculative, and never verified
-        self._write(status, ops=self.ops, why=why, txn=self._txn_id, **self.told)
+        status, error = await self._outcome_of(body)
+        if status != "ok" and "failed" not in error:
+            self.results.pop("version", None)
+        if status == "fail" and self.results.get("snapshot") == 0:
+            self.ops = [op for op in self.ops if op[0] != "r"]  # speculative reads that were not verified
+        self._write(status, ops=self.ops, error=error, txn=self._txn_id, **self.results)
         if self._txn_id:
             self.client.ended.append(self._txn_id)
         if status == "ok":
-            self.client.session = max(self.client.session, self.told.get("version", 0))
+            self.client.session = max(self.client.session, self.results.get("version", 0))
 
     def _write(self, type_: str, **fields: Any) -> None:
         self.client.recorder.write(self.process, type_, **fields)
@@ -157,7 +157,7 @@ class Doing:
             return "info", {"error": type(error).__name__, "text": str(error)}
         return "ok", {}
 
-    # ---- transactions: each returns what it means to do, and what does it
+    # ---- transactions: each returns its plan and its body
 
     def _append(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
         keys = sorted({self.client.list_name() for _ in range(self.draw.choice((1, 2, 3)))})
@@ -215,21 +215,21 @@ class Doing:
     async def _transact(self, body: Callable[[logdb.aio.Transaction], Awaitable[None]]) -> None:
         """Run it once, or as `run` does: again after a conflict, and perhaps speculatively."""
 
-        async def told(txn: logdb.aio.Transaction) -> logdb.aio.Transaction:
+        async def recorded(txn: logdb.aio.Transaction) -> logdb.aio.Transaction:
             await body(txn)
             if self.draw.random() < THOUGHTFUL:
                 await asyncio.sleep(self.draw.uniform(0, LONGEST_THOUGHT_S))
             self._txn_id = str(txn.id) if txn.writes else ""
-            self.told["snapshot"] = txn.snapshot
+            self.results["snapshot"] = txn.snapshot
             return txn
 
         if self.draw.random() < 0.5:
-            txn = await self.db.attempt(self.label, ATTEMPTS, told)
+            txn = await self.db.attempt(self.label, ATTEMPTS, recorded)
         else:
             async with self.db.transaction(label=self.label) as txn:
-                await told(txn)
-        self.told["version"] = txn.version if txn.writes else txn.snapshot
-        self.told["snapshot"] = txn.snapshot or txn.version - 1  # the speculated value held at the commit
+                await recorded(txn)
+        self.results["version"] = txn.version if txn.writes else txn.snapshot
+        self.results["snapshot"] = txn.snapshot or txn.version - 1  # the speculated value held at the commit
 
     # ---- single keys
 
@@ -245,7 +245,7 @@ class Doing:
             condition = logdb.absent(key.encode()) if value is None else logdb.equals(key.encode(), value)
             items = {key.encode(): None if name is None else packed(name)}
             answer = await self.db.test_and_multi_put([condition], items, label=self.label)
-            self.told["version"] = answer.version
+            self.results["version"] = answer.version
             if not answer.committed:
                 raise Refused([0])
 
@@ -255,7 +255,7 @@ class Doing:
         key, name = self.draw.choice(CELLS), self.client.name()
 
         async def body() -> None:
-            self.told["version"] = await self.db.put(key.encode(), packed(name), label=self.label)
+            self.results["version"] = await self.db.put(key.encode(), packed(name), label=self.label)
 
         return [["w", key, name]], body
 
@@ -264,7 +264,7 @@ class Doing:
         key = self.draw.choice(CELLS)
 
         async def body() -> None:
-            self.told["version"] = await self.db.delete(key.encode(), label=self.label)
+            self.results["version"] = await self.db.delete(key.encode(), label=self.label)
 
         return [["w", key, None]], body
 
@@ -293,13 +293,13 @@ class Doing:
             if in_transaction:
                 async with self.db.transaction(read_only=True) as txn:
                     found = await txn.multi_get(names)
-                    self.told["version"] = txn.snapshot
+                    self.results["version"] = txn.snapshot
             elif as_ranges:
                 ranges = await self.db.multi_scan([(name, name + b"\0") for name in names])
                 found = dict(row for rows in ranges for row in rows)
             else:
                 answer = await self.db.multi_get(names)
-                found, self.told["version"] = answer, answer.version
+                found, self.results["version"] = answer, answer.version
             self._found(keys, found)
 
         return [["r", key, None] for key in keys], body
@@ -315,7 +315,7 @@ class Doing:
         async def body() -> None:
             snapshot = await self.db.at(version)
             found = await snapshot.multi_get([key.encode() for key in keys])
-            self.told["version"] = found.version
+            self.results["version"] = found.version
             self._found(keys, found)
 
         self.f = "snapshot"
@@ -328,7 +328,7 @@ class Doing:
         async def body() -> None:
             async with await self.client.go_on(seen) as db:
                 found = await db.multi_get([key.encode() for key in keys])
-            self.told["version"] = found.version
+            self.results["version"] = found.version
             self._found(keys, found)
 
         return [["r", key, None] for key in keys], body
@@ -342,7 +342,7 @@ class Doing:
             async with self.db.transaction(read_only=True) as txn:
                 async for key, value in txn.scan(start.encode(), end.encode(), reverse=reverse):
                     rows[key.decode()] = text_of(key.decode(), value)
-                self.told["version"] = txn.snapshot
+                self.results["version"] = txn.snapshot
             self.ops = [["scan", start, end, rows]]
 
         return [], body
@@ -355,7 +355,7 @@ class Doing:
         async def body() -> None:
             if txn:
                 outcome = await self.db.outcome(txn)
-                self.told["result"] = [txn, outcome.status.name, outcome.version]
+                self.results["result"] = [txn, outcome.status.name, outcome.version]
 
         return [], body
 
