@@ -56,7 +56,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BATCHES_A_TURN = 2
-"""After so many batches of a scan, which may come from memory, the other coroutines have their turn."""
+"""Number of batches after which a scan yields to other coroutines: batches in memory need no await."""
 
 
 async def open(
@@ -261,9 +261,9 @@ class Transaction(Workspace):
 
 
 class Changes:
-    """The commits that `Database.watch` follows: `async for` gives them.
+    """The commits that `Database.watch` follows: `async for` yields them.
 
-    Awaiting it first returns when the feed has begun, so that a version that cannot be watched is refused there.
+    Awaiting it first returns when the feed has begun, so that a version that cannot be watched is rejected there.
     """
 
     def __init__(self, feed: AsyncChangeFeed, timeout: float | None) -> None:
@@ -463,7 +463,7 @@ class Database:
     ) -> Changes:
         """As `logdb.Database.watch`, as an asynchronous iterator.
 
-        What it raises comes with the first item, or when the result is awaited.
+        Errors are raised with the first item, or when the result is awaited.
         """
         watched, wait_s = watched_keys(prefix, keys), checked_wait(timeout)
         after = None if since is None else checked_version(since)
@@ -547,11 +547,11 @@ class Committing:
             return
         self._host.end(txn)
         if txn.speculated is not None and not _is_interrupt(kind):
-            raise Misspeculated  # nothing but a commit comes of a belief
+            raise Misspeculated  # the only lasting effect of a speculation is a commit
 
 
 def _is_interrupt(kind: type[BaseException] | None) -> bool:
-    """Whether an exception of this kind came from outside, and not from what the body has read."""
+    """Whether an exception of this kind came from outside, and does not follow from values that the body has read."""
     if kind is None or not issubclass(kind, asyncio.CancelledError):
         return kind is not None and issubclass(kind, KeyboardInterrupt | GeneratorExit)
     task = asyncio.current_task()
@@ -559,7 +559,8 @@ def _is_interrupt(kind: type[BaseException] | None) -> bool:
 
 
 async def _rows(batches: AsyncIterator[Rows], limit: int | None) -> AsyncIterator[tuple[bytes, bytes]]:
-    """The rows of the batches, up to `limit`. It goes on to their end: what is left sooner the loop has to close."""
+    """The rows of the batches, up to `limit`. Requests batches to their end: the loop would have to close a generator
+    that is left earlier."""
     if limit == 0:
         return
     left, count = limit, 0

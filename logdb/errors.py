@@ -67,7 +67,7 @@ class LogDBError(Exception):
     advice: ClassVar[Advice] = Advice.GIVE_UP
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For other processes, as it is: most are made of something else than their message."""
+        """Pickle the error without calling its constructor, whose arguments are usually not the message."""
         return _remade, (type(self), self.args), self.__dict__
 
 

@@ -1,1 +1,1 @@
-"""The database as a program sees it: its verbs, the seam to what answers them, opening and inspecting one."""
+"""The API of a database: its verbs, the interface to backends, opening and inspecting a database."""

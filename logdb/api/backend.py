@@ -94,16 +94,16 @@ class Backend(Reader, Protocol):
         """Write all if all conditions hold. Raises OutcomeUnknown, ReadOnly, LimitExceeded."""
 
     def begin_work(self, work: Workspace) -> Reader:
-        """Set a transaction's snapshot, and return what reads it; it stays readable until `end` or `commit`.
+        """Set a transaction's snapshot, and return its reader; the snapshot stays readable until `end` or `commit`.
 
-        A remote backend may take the snapshot with the first read; it is 0 until then.
+        A remote backend may take the snapshot with the first read; `snapshot` is 0 until then.
         """
 
     def end(self, holder: object) -> None:
         """End the lease on a transaction's snapshot. Ending it twice has no effect."""
 
     def commit(self, work: Workspace) -> int:
-        """Commit what a transaction has read and written: its version, durable.
+        """Commit the reads and writes of a transaction. Returns its version, which is durable.
 
         Raises ConflictError, VersionTrimmed, OutcomeUnknown, ReadOnly, LimitExceeded.
         """
@@ -124,13 +124,13 @@ class Backend(Reader, Protocol):
         """Raises KeyError."""
 
     def compact(self, before: int | None, progress: Progress = None) -> Compacted:
-        """Drop what only reads before `before` (None: the newest version) could see."""
+        """Drop the versions that only reads before `before` (None: the newest version) can see."""
 
     def checkpoint(self, progress: Progress = None) -> int:
         """Bring the checkpoint of the map up to date; returns the version that it covers."""
 
     def close(self) -> None:
-        """Make durable what was written and release everything. Raises OutcomeUnknown. Closing twice has no effect."""
+        """Make all writes durable and release all resources. Raises OutcomeUnknown. Closing twice has no effect."""
 
 
 def _declared(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,7 +144,7 @@ def _declared(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """The verb as it is: it takes effect when it is called."""
+    """The verb unchanged: it takes effect when it is called."""
     return _declared(verb)
 
 

@@ -1,4 +1,4 @@
-"""The verbs that a user calls; whatever runs beneath, they are the same. `logdb.aio` has them for asyncio."""
+"""The verbs of a database for users, the same over every backend. `logdb.aio` has them for asyncio."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Snapshot:
         """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
 
         `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
-        the last key to the first. `limit`: at most so many rows. Rows are read as the iterator advances.
+        the last key to the first. `limit`: maximum number of rows. Rows are read as the iterator advances.
 
         Raises TypeError and ValueError for arguments that make no range, and as `get`.
         """
@@ -106,7 +106,7 @@ class Snapshot:
         """The rows of several ranges, read together: for each of `ranges`, a pair (start, end) as of `scan`, a list of
         (key, value).
 
-        `reverse`: each list from its last key to its first. `limit`: at most so many rows of each range.
+        `reverse`: each list from its last key to its first. `limit`: maximum number of rows of each range.
 
         Raises as `scan`.
         """
@@ -176,7 +176,7 @@ class Database:
         """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
 
         `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
-        the last key to the first. `limit`: at most so many rows. The whole iteration sees one snapshot, whatever is
+        the last key to the first. `limit`: maximum number of rows. The whole iteration sees one snapshot, whatever is
         written meanwhile.
 
         Raises TypeError and ValueError for arguments that make no range, VersionTrimmed if the snapshot was compacted
@@ -195,7 +195,7 @@ class Database:
         """The rows of several ranges, read together: for each of `ranges`, a pair (start, end) as of `scan`, a list of
         (key, value).
 
-        `reverse`: each list from its last key to its first. `limit`: at most so many rows of each range. All rows are
+        `reverse`: each list from its last key to its first. `limit`: maximum number of rows of each range. All rows are
         of one snapshot; behind endpoints this takes one round trip.
 
         Raises as `scan`.

@@ -68,10 +68,11 @@ def connect(
     `placement`: the shard of a cluster for what is written to a key (`logdb.ByPrefix`, `logdb.ByHash`, or a function of
     the key; None: any shard). `session`: plain reads see at least that version (another client's `Database.session`, or
     0) and what this client has seen. Without it they see every commit that was acknowledged to any client, which costs
-    a question to the log.
+    a request to the log.
 
-    `ca`: a file with the certificates to trust (PEM); it turns on TLS. `certificate`, `certificate_key`: files with
-    what to show to a server that asks for it; without the second the key is in the first. `token`: the client's token.
+    `ca`: a file with the certificates to trust (PEM); it turns on TLS. `certificate`, `certificate_key`: the files of
+    the certificate and key to present to a server that requires them; without the second the key is in the first.
+    `token`: the client's token.
 
     Raises Unavailable, AccessDenied, ProtocolMismatch, TypeError; ValueError for arguments or certificates that cannot
     be used; ModuleNotFoundError without the extra `logdb[cluster]`.
@@ -101,8 +102,8 @@ def shard_history(
 
     `endpoints`, `ca`, `certificate`, `certificate_key`, `token`: as `logdb.connect`. `placement`: as `logdb.connect`;
     the cluster must know it. `timeout`: seconds for each answer. The result's `through` is the version up to which it
-    is complete: mapping servers write every ten seconds or so what the shard's records do not say by themselves. Reads
-    all transactions of the shard.
+    is complete: about every ten seconds mapping servers write the facts that the shard's records lack. Reads all
+    transactions of the shard.
 
     Raises Unavailable if the shard does not have it, AccessDenied, Corruption, TypeError, ValueError.
     """
@@ -120,7 +121,7 @@ def shard_history(
 
 @contextlib.contextmanager
 def cluster_needed() -> Iterator[None]:
-    """Says what to install if an import of what speaks to servers fails."""
+    """If an import of the block fails because gRPC is missing, raise an error that names the package to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -179,7 +180,7 @@ def open_backend(
     except FileNotFoundError as error:
         raise Unavailable(
             f"{path} is being created or compacted, or a file is missing ({described(error)}): try again, and if it "
-            "stays so, ask `logdb verify`"
+            "stays so, run `logdb verify`"
         ) from error
 
 

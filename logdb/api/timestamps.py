@@ -16,7 +16,7 @@ _LAST_S: Final = 253_402_300_799
 
 
 def moment(time: int) -> dt.datetime:
-    """The date (UTC) of a time in ns since the epoch, rounded up to µs: by then, what happened at `time` had."""
+    """The date (UTC) of a time in ns since the epoch, rounded up to µs, so that it is not before `time`."""
     return _EPOCH + dt.timedelta(microseconds=-(-time // 1_000))
 
 

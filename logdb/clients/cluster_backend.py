@@ -125,7 +125,7 @@ class ClusterBackend(RequestBackend):
             return DatabaseClosed(self.path, self.forked_from)
         return Unavailable(f"the client of {self.path} has failed: {failure}; connect again")
 
-    # ---- servers that come and go
+    # ---- changes of the mapping servers
 
     def _lost(self, server: Address) -> None:
         if server in self._nodes.mapping and self._searching is None and not self.closed:

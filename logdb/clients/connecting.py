@@ -1,4 +1,4 @@
-"""Connecting to a database: what listens at an address is a server of one directory, or any node of a cluster."""
+"""Connecting to a database: the server at an address is that of one directory, or any node of a cluster."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float, crede
 
 
 async def _nodes(node: Hello, timeout_s: float, credentials: Credentials) -> ClusterAccess:
-    """All that clients talk to; the ordering replicas know the mapping servers, if a node does not."""
+    """The addresses that a client needs. If the node's Hello names no mapping servers, an ordering replica's Hello
+    does."""
     if not node.mapping and node.ordering:
         node = await discover(node.ordering, client_hello(node.cluster), timeout_s, credentials)
     if not node.mapping:

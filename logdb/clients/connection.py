@@ -57,7 +57,7 @@ MAX_HANDSHAKES: Final = 5
 SMALL_BYTES: Final = 64 << 10
 CHANNEL_OPTIONS: Final = (
     *MESSAGE_OPTIONS,
-    ("grpc.use_local_subchannel_pool", 1),  # so that an attempt is an attempt, not the memory of an earlier one
+    ("grpc.use_local_subchannel_pool", 1),  # else an attempt may return the failure of an earlier one
     ("grpc.enable_retries", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

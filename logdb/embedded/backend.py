@@ -85,7 +85,7 @@ class EmbeddedBackend(Reads):
         self._one_close = threading.Lock()
         own(self)
 
-        # The other verbs of `Backend`, bound to their parts: a call passes no layer.
+        # The other verbs of `Backend` are bound methods of the parts, so that a call costs no extra layer.
         self.version = self.machine.version
         self.oldest, self.at = self.snapshots.oldest, self.snapshots.at
         self.at_time, self.time_of = self.snapshots.at_time, self.snapshots.time_of

@@ -51,9 +51,7 @@ NO_LARGE: Sequence[bytes] = ()
 
 class Commits:
     """The writing verbs of `Backend`, in steps: `submit` orders and decides, `acknowledge` waits for the disk.
-
-    `client`: drawn at each opening; the client of the transaction ids that it gives out.
-    """
+    `client`: drawn at each opening; the client number in the transaction ids that it allocates. """
 
     def __init__(self, machine: StateMachine, snapshots: Snapshots, checkpointer: Checkpointer | None) -> None:
         self._machine, self._snapshots, self._checkpointer = machine, snapshots, checkpointer
@@ -213,7 +211,8 @@ class Commits:
             self._snapshots.end(work)
 
     def commit(self, work: Workspace) -> int:
-        """Commit what a transaction has read and written: its version, durable. Raises as `write`, ConflictError."""
+        """Commit the reads and writes of a transaction. Returns its version, which is durable. Raises as `write`,
+        ConflictError."""
         gsn, verdict = self.submit_work(work)
         if verdict is None:
             self._machine.wait_durable(gsn)

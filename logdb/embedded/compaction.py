@@ -33,7 +33,7 @@ from logdb.store.records import (
 from logdb.store.relocating import Copied, Relocator
 
 SYNC_BYTES: Final = 1 << 20
-"""The copies are synced after this number of bytes: a commit waits for no more than that."""
+"""The copies are synced after this number of bytes, so that a commit waits for the sync of this many at most."""
 
 Progress = Callable[[int], None]
 """Called with the number of versions copied since its last call, which may be 0; may block to slow the compaction."""

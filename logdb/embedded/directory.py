@@ -1,4 +1,4 @@
-"""A database directory: what makes it one, and who may write in it.
+"""A database directory: its identity, and its lock for writing.
 
 LOGDB      the identity: format version and the id of the log, as TOML
 LOCK       held (flock) by the one process that has the directory open for writing; names it

@@ -1,10 +1,10 @@
-"""Needs of other processes, which compaction of a database directory respects: one folder in `DIR/exports/` for each.
+"""Files and versions of a database directory that other processes use: one folder in `DIR/exports/` for each need.
 
 A folder's name identifies its owner, `host~pid~started~unique` (the host with its PID namespace: containers may share
 a host's name and files, but not its PIDs). `sweep` removes the folders of processes that have ended. A folder may have
 two things. *Links* to store files (`snapshot_plan.pin`): compaction unlinks files and never changes durable bytes, so
-the writer need not know of links. *A lease*, a file with a version (`ExternalLease`): compaction does not pass that
-version; used by readers of records that are still to be written, so that there is nothing to link yet.
+the writer need not consider links. *A lease*, a file with a version (`ExternalLease`): compaction does not pass that
+version; used by readers of records that are still to be written, for which no file exists yet.
 
 Taking a lease and computing how far to compact exclude each other: both lock (flock) the log's folder.
 """
@@ -94,7 +94,7 @@ class ExternalLease:
     """Compaction does not pass `version` until this is closed. `move` changes the version."""
 
     def __init__(self, path: Path, version: int, owner: LeaseOwner) -> None:
-        """Waits for a compaction under way: afterwards the caller checks whether `version` can still be read."""
+        """Waits for a compaction in progress; the caller must then check whether `version` can still be read."""
         self._forked_from = 0
         while True:
             with _locked(path, fcntl.LOCK_SH):

@@ -1,6 +1,6 @@
 """The plan of a snapshot for readers without an open database: the parts of the log that have it, kept from trimming.
 
-`pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder
+`pin` opens the directory read-only beside its writer, which needs no notice, and makes a folder
 (`external_leases.py`): hard links to each store file that the snapshot needs and its index, the aborted commits of
 each, and `plan.json`. Compaction unlinks files and never changes durable bytes, so a reader of the links sees the
 version as it was planned until the plan is closed. A plan whose owner has ended is swept by the next one.
@@ -62,7 +62,7 @@ class DirectoryPlan(NamedTuple):
     `since`: the commits after this version are in the plan too, each of them (None: only what is live at `version`).
     `time`: when that version was written, ns since the epoch (None: unknown, it was compacted or is 0). `floor`: the
     oldest version that could be read when it was planned. `sample`: some of its keys, in order, to split it by.
-    `process`: the one that has made or loaded it; only that one removes its files.
+    `process`: the process that has made or loaded it, which alone removes its files.
     """
 
     path: str

@@ -1,7 +1,7 @@
 """A node: one process at one address, with the servers of one role or of several.
 
 The servers of a node share its event loop, its streams, its disk worker and its health. A message between two of them
-is a call. A node fails as a whole: what ends one of its servers ends the process.
+is a call. A node fails as a whole: an error that ends one of its servers ends the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NodeConfig:
 
     @property
     def first(self) -> ServerConfig:
-        """One of them, for what all agree on."""
+        """The configuration of one server, for the settings that all share."""
         return self.servers[0]
 
     @property
@@ -40,17 +40,17 @@ class NodeConfig:
 
     @property
     def role(self) -> str:
-        """Of its table: "node", or the role of a server with an address of its own."""
+        """The kind of its table: "node", or the role of a server with an address of its own."""
         return NODE if role_in(self.first.address) else self.first.role
 
     @property
     def address(self) -> Address:
-        """Where others reach it."""
+        """The address at which other nodes reach it."""
         return location_of(self.first.address)
 
     @property
     def title(self) -> str:
-        """The node for people."""
+        """The name of the node in messages to people."""
         return f"{self.role} {self.name}"
 
 

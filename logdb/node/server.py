@@ -18,7 +18,7 @@ from logdb.node.storage import DamagedJournals, Storage, storage_of
 from logdb.transport.peers import Port
 
 JOIN_POLL_S: Final = 0.05
-"""Time between two looks whether a core is ready."""
+"""Interval between two checks whether a core is ready."""
 
 logger = logging.getLogger("logdb.server")
 

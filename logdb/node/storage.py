@@ -1,4 +1,4 @@
-"""What one server has on disk, and the core that is built from it: journals, or the checkpoint of a mapping server."""
+"""The state of one server on disk, and the core built from it: journals, or the checkpoint of a mapping server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Storage(Protocol):
     def journals(self) -> Journals | None: ...
 
     async def open(self) -> None:
-        """Open what the directory holds, or create it. Raises DamagedJournals, Unavailable."""
+        """Open the state in the directory, or create it. Raises DamagedJournals, Unavailable."""
 
     def build(self, journals: Mapping[str, Journal], rng: Random) -> Core:
         """The core over this state."""
@@ -54,7 +54,7 @@ class Storage(Protocol):
         """The core that `build` has returned has started."""
 
     def end_of(self, failure: BaseException) -> Stop:
-        """What follows from an error that has ended the core: a Stop, or the error to raise."""
+        """Returns the Stop to which an error leads that has ended the core; raises any other error."""
 
     async def wipe(self) -> None:
         """Remove the state. The server then has the state of a new one."""
@@ -134,7 +134,7 @@ class CheckpointStorage:
         disk: Disk,
         fail: Fail,
     ) -> None:
-        del role, disk  # a checkpoint is no journal
+        del role, disk  # only journals need them
         self.checkpoints: Checkpoints | None = None
         self._core: MappingServer | None = None
         self._config, self._directory, self._fail = config, directory, fail

@@ -37,7 +37,7 @@ DAYS: Final = 365
 CLOCK_SKEW: Final = dt.timedelta(minutes=5)
 """The clocks of other machines may be behind."""
 ANYWHERE: Final = ("0.0.0.0", "::")
-"""Not where anybody finds a server."""
+"""Addresses to listen at on all interfaces; clients cannot connect to them."""
 
 
 class Authority:
@@ -102,7 +102,8 @@ class Authority:
 
 
 def hosts_of(addresses: Iterable[str]) -> list[str]:
-    """The hosts of these addresses at which a server is found, and all names of loopback if one of them is that."""
+    """The hosts of these addresses to which clients can connect, and all names of loopback if one address is
+    loopback."""
     hosts = [host for host, _ in map(parsed, addresses) if host not in ANYWHERE]
     return hosts + (["localhost", "127.0.0.1", "::1"] if any(map(is_loopback, addresses)) else [])
 

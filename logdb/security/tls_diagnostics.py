@@ -17,7 +17,7 @@ from logdb.system.addresses import parsed
 
 TIMEOUT_S: Final = 2.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""With which a client of HTTP/2, and so of gRPC, begins; the server answers with its settings."""
+"""The first bytes of a client of HTTP/2, and so of gRPC; the server answers with its settings."""
 NO_GRPC: Final = "failed parsing http/2"
 """Part of gRPC's message, in lower case, about a server of another protocol."""
 _ENDED: Final = ("socket closed", "connection reset", "broken pipe", "eof")

@@ -15,8 +15,8 @@ MAX_LEASES: Final = 10_000
 
 
 class StreamLeases:
-    """A lease has the number that the client has given it. Its holder may also wait, or have its turn, at a contended
-    key: `contention`."""
+    """The client chooses the number of a lease. The holder may also wait, or have its turn, at a contended key:
+    `contention`."""
 
     def __init__(self, database: EmbeddedBackend, contention: ContentionQueue, user: UserQuota) -> None:
         self._database, self._contention, self._user = database, contention, user
@@ -38,7 +38,7 @@ class StreamLeases:
         return len(self._holders) < MAX_LEASES and self._user.leases < USER_STREAMS * MAX_LEASES
 
     def add(self, lease: int, holder: object) -> None:
-        """Give a lease its number; an earlier lease of that number ends."""
+        """Store a lease under its number; an earlier lease of that number ends."""
         self.release(lease)
         self._holders[lease] = holder
         self._user.leases += 1

@@ -25,7 +25,7 @@ _OTHER_THAN_READ: Final = {
 
 _VERBS: Final = pb.Request.DESCRIPTOR.oneofs_by_name["verb"].fields
 NEEDS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for verb in _VERBS}
-"""Of a commit: `Right.READ`, if it only ends a transaction that has read. Of an upload: also that of its request."""
+"""A commit needs only `Right.READ` if its transaction has no writes. An upload also needs the right of its request."""
 
 
 class StreamRight:

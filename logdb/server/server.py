@@ -30,7 +30,7 @@ HANDSHAKE_S: Final = 10.0
 
 
 class Load(NamedTuple):
-    """What the clients of a server occupy at one moment."""
+    """The resources that the clients of a server use at one moment."""
 
     streams: int
     users: int
@@ -47,8 +47,8 @@ class Load(NamedTuple):
 
 
 class Server:
-    """Serves the database of `backend` at an address to clients that `authenticator` admits. `start` first, `stop` at
-    the end. `contention`: the keys over which its transactions conflict."""
+    """Serves the database of `backend` at an address to clients that `authenticator` admits. Call `start` first, `stop`
+    at the end. `contention`: the keys over which its transactions conflict."""
 
     def __init__(self, backend: CoroutineBackend, authenticator: Authenticator | None = None) -> None:
         self._backend, self._authenticator = backend, authenticator or Authenticator()
@@ -69,7 +69,7 @@ class Server:
         return port
 
     def load(self) -> Load:
-        """What its clients occupy now; exact in its event loop, approximate in another thread."""
+        """The resources that clients use now; exact in the event loop, approximate in another thread."""
         answers, uploads = self._answers, self._uploads
         taken = uploads.values.taken, uploads.requests.taken
         waiting = sum(session.waiting for session in self._sessions)

@@ -39,11 +39,9 @@ Verb = Callable[[pb.Request, Any], pb.Response | None]
 
 
 class Session:
-    """Takes the requests of a stream, and has each one answered by the part that has its verb.
-
-    `client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer; `grant`: what it
-    may do; `user`: whose limits apply to it. `draining`: set when the server stops.
-    """
+    """Receives the requests of a stream, and passes each to the part that has its verb. `client`: the client number of
+    its transactions; `timeout_s`: its timeout for an answer; `grant`: its right; `user`: the user whose limits apply.
+    `draining`: set when the server stops. """
 
     def __init__(
         self,

@@ -33,7 +33,8 @@ class PendingWrite:
 
 
 class WriteRequests:
-    """The writing verbs of a stream. `client`: whose transactions come over it. `advanced`: notified after each sync.
+    """The writing verbs of a stream. `client`: the client number of its transactions. `advanced`: notified after each
+    sync.
 
     `syncs`: the number of syncs under way.
     """

@@ -688,7 +688,7 @@ def _newest_rows(
     reader: Reader, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int
 ) -> tuple[list[RawRow], bytes | None, bool]:
     """(key, row of its newest version) of [start, end) in order; the last key looked at, None at the end of the range;
-    and whether the rows were checked. Each group is asked for its expected share of `max_rows`."""
+    and whether the rows were checked. Each group is read up to its expected share of `max_rows`."""
     is_checked = any(group.has_long_keys for group in reader)
     largest = max([1, *[group.count for group in reader]])
     newest: dict[bytes, bytes] = {}

@@ -106,7 +106,7 @@ def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: boo
     """Write the rows of several groups, the newest first, as one run; yields the number of keys read in each step.
 
     Versions that only a read before version `floor` could see are left out; deletions among them only if `is_oldest`:
-    there is no older run.
+    the result is the oldest run.
     """
     sources: dict[RunReader, OlderRows] = {}
     for parts in aligned(readers):

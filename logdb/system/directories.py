@@ -61,9 +61,8 @@ def prepare(path: Path, kind: Kind, *, create: bool) -> bool:
 
 
 class DirectoryLock:
-    """The lock of a directory, which this process holds until `release`, or until the object is gone: Ctrl-C can come
-    before anything else knows of it.
-    """
+    """The lock of a directory, which this process holds until `release`, or until the object is freed: Ctrl-C can come
+    before the caller has stored it. """
 
     def __init__(self, path: Path) -> None:
         """Raises DatabaseInUse, OSError."""
@@ -82,7 +81,7 @@ class DirectoryLock:
             os.close(fd)
 
     def release(self) -> None:
-        """Give it up. Twice is harmless."""
+        """Release the lock. Releasing it twice has no effect."""
         if self._fd >= 0:
             try:
                 os.ftruncate(self._fd, 0)
@@ -91,7 +90,7 @@ class DirectoryLock:
                 self.__del__()
 
     def disown(self, parent: int) -> None:
-        """The parent keeps it, and alone: else it would be held for as long as any child lives."""
+        """Close the child's descriptor: else the lock would be held for as long as any child lives."""
         self.__del__()
 
 
@@ -121,8 +120,8 @@ def is_locked(path: Path) -> bool:
 
 
 def holding_process(path: Path) -> int | None:
-    """The number of the process of this machine that has the directory open for writing; None if there is none, or it
-    has not signed yet."""
+    """The PID of the process of this machine that has the directory open for writing; None if there is none, or if it
+    has not written its PID yet."""
     if not is_locked(path):
         return None
     try:
@@ -144,7 +143,7 @@ def identify(path: Path, kind: Kind) -> Identity:
         fields = tomllib.loads(text.decode())
         version, id = fields["format"], uuid.UUID(fields["id"]).bytes
         if not isinstance(version, int):
-            raise TypeError("format is no integer")
+            raise TypeError("format is not an integer")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corruption(file, None, f"it does not say what it should ({error})") from error
     if version > kind.format:
@@ -155,7 +154,7 @@ def identify(path: Path, kind: Kind) -> Identity:
 
 
 def make_identity(path: Path, kind: Kind, more: Mapping[str, str] | None = None) -> None:
-    """Write a new identity, in place of the one that there may be. Raises Unavailable."""
+    """Write a new identity; replaces an existing one. Raises Unavailable."""
     fields = {"id": str(uuid.uuid4()), "created": datetime.now(UTC).isoformat(timespec="seconds"), **(more or {})}
     lines = [f"# This is {kind.title}. Do not edit.", f"format = {kind.format}"]
     lines += [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
@@ -208,7 +207,7 @@ def _wait_for_lock(path: Path, fd: int) -> None:
             holder = _holder(os.pread(fd, 4096, 0))
             if holder is not None or not patience:
                 raise DatabaseInUse(path, holder or "another process") from None
-            # Nobody has signed: a reader that asks `is_written`, or a writer that is about to sign.
+            # The lock has no PID: its holder is a reader that calls `is_written`, or a writer that will write its PID.
             time.sleep(0.002)
 
 

@@ -1,7 +1,7 @@
-"""The one seam between segments and the operating system's files.
+"""The only interface between segments and the operating system's files.
 
-Everything that a segment does to a disk goes through one `Disk`, so that the tests can hand in one that fails,
-forgets what was not synced, or tears a write in two.
+Segments access the disk through a `Disk`, so that tests can pass one that fails, loses unsynced writes, or tears a
+write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Method = Callable[Concatenate["Disk", int, P], R]
 
 
 def _naming(method: Method[P, R]) -> Method[P, R]:
-    """The system does not say in which open file a call has failed."""
+    """Add the file's name to the error of a failed call: the system's error for an open file has none."""
 
     def named(self: Disk, fd: int, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -45,7 +45,7 @@ def _naming(method: Method[P, R]) -> Method[P, R]:
 
 
 def described(error: OSError) -> str:
-    """For people: the file, if it is known, what was wrong with it, and what to do."""
+    """The message for people: the file, if the error names one, the reason, and what to do."""
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     advice = ADVICE.get(error.errno or 0)
     return f"{what}; {advice}" if advice else what

@@ -1,9 +1,9 @@
 """fork(): the objects that a child process inherits and must not use.
 
 A child has the memory of its parent and none of its threads, so a lock that another thread held stays locked for ever;
-and what the parent has open (the lock of a directory, the map, the log, connections) is shared with the child. Whatever
-would touch these registers with `own`, and is disowned in the child: it is closed there, while nothing happens to the
-parent's. The child opens for itself what it needs.
+and the resources that the parent has open (the lock of a directory, the map, the log, connections) are shared with the
+child. An object that uses them registers with `own`. In the child it is disowned: it is closed there, without an effect
+on the parent's. The child must open its own.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Protocol
 
 
 class Owned(Protocol):
-    """Something that belongs to the process that made it."""
+    """An object that belongs to the process that made it."""
 
     def disown(self, parent: int) -> None:
-        """Called in a child, in its only thread: be closed, replace locks, let go of nothing that is shared.
+        """Called in a child, in its only thread: become closed and replace locks, but release no shared resource.
 
-        `parent`: the process that goes on with it.
+        `parent`: the process to which the object belongs.
         """
 
 
-# Without callbacks, as a WeakSet has them: Ctrl-C that comes in one is lost.
+# Not a WeakSet, which uses callbacks: a Ctrl-C during a callback is lost.
 _owned: list[weakref.ref[Owned]] = []
 _room = 64
 _owning = threading.Lock()
@@ -34,7 +34,7 @@ _pid = os.getpid()
 
 
 def own(thing: Owned) -> None:
-    """Have it disowned in the children of this process, if it still exists then."""
+    """Register an object, which is disowned in each later child of this process unless it was freed."""
     global _owned, _room  # noqa: PLW0603 - there is one for the process
     with _owning:
         if len(_owned) >= _room:
@@ -44,7 +44,7 @@ def own(thing: Owned) -> None:
 
 
 def forked_text(parent: int) -> str:
-    """For the error that a child gets: what has happened, and what to do."""
+    """The end of an error message for a child: the reason, and what to do."""
     return (
         f"opened by process {parent}, from which this one was forked, and only for that one; open or connect again in "
         "this process, or start processes with 'spawn' or 'forkserver'"
@@ -52,13 +52,13 @@ def forked_text(parent: int) -> str:
 
 
 def keep_for_ever(thing: object) -> None:
-    """Never free it, not even when the interpreter ends: what frees it would touch what the parent uses."""
+    """Keep the object even when the interpreter ends: its destructor would change resources that the parent uses."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _disown_all() -> None:
     global _owned, _owning, _pid
-    gc.freeze()  # what the parent left, gRPC's objects among it, is not the child's to collect
+    gc.freeze()  # the child must not collect the parent's garbage, such as objects of gRPC
     parent, _pid = _pid, os.getpid()
     inherited, _owned, _owning = _owned, [], threading.Lock()
     failed: list[Exception] = []

@@ -1,4 +1,4 @@
-"""gRPC and fork(): the threads of gRPC are not in a child, and nothing brings them back, so calls there hang or crash.
+"""gRPC and fork(): the threads of gRPC do not exist in a child and are not restarted, so calls there hang or crash.
 
 Rooms that use gRPC import this module before it, since gRPC reads these settings when it is loaded.
 """
@@ -9,7 +9,7 @@ import os
 
 from logdb.errors import Unavailable
 
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notes are for its authors
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its other messages only help its developers
 # gRPC's own support of fork() cannot work beside grpc.aio, whose thread is always inside gRPC: it crashes the child.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 

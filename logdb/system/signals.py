@@ -13,8 +13,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[asyncio.Event]:
-    """An event that the first SIGTERM or SIGINT sets. A second signal has its usual effect and ends the process, so
-    that a stop that takes too long can be cut short."""
+    """An event that the first SIGTERM or SIGINT sets. A second signal has its default effect and ends the process, even
+    if the stop takes long."""
     loop, requested = asyncio.get_running_loop(), asyncio.Event()
 
     def restore() -> None:

@@ -28,7 +28,7 @@ OPTIONS: Final = [
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
 ]
-"""Of the channels between nodes, and of the servers that they reach."""
+"""Options of the channels between nodes, and of the servers that accept them."""
 
 
 class Refused(Unavailable):

@@ -16,7 +16,7 @@ from logdb.wire.envelopes import CLIENT, VERSION, Hello
 from logdb.wire.limits import WireError
 
 PAUSE_S: Final = 0.1
-"""Between two rounds of attempts."""
+"""Pause between two rounds of attempts."""
 ANSWER_S: Final = 3.0
 """Maximum time for one server's answer."""
 
@@ -27,7 +27,7 @@ def client_hello(cluster: str = "") -> Hello:
 
 
 async def discover(addresses: Sequence[Address], mine: Hello, timeout: float, credentials: Credentials = NONE) -> Hello:
-    """The Hello of the first of these servers that answers; they are asked in turn, for `timeout` seconds.
+    """The Hello of the first of these servers that answers; tries one after another, for `timeout` seconds.
 
     Raises Refused, AccessDenied, ValueError (a token without TLS), Unavailable.
     """

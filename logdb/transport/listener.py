@@ -50,7 +50,7 @@ class Listener:
         return port
 
     async def report_health(self, *, is_serving: bool) -> None:
-        """What the health service answers from now on, for the service and for the server as a whole ("")."""
+        """Set the answer of the health service, for the service and for the server as a whole ("")."""
         with contextlib.suppress(RuntimeError):  # the server is stopping
             for service in ("", self._service):
                 await self._health.set(service, _SERVING if is_serving else _NOT_SERVING)

@@ -406,7 +406,7 @@ class Peers:
                 for address in peer.addresses or (peer.address,):
                     port.lost(address)
 
-    # ---- which ordering layer
+    # ---- the ordering layer
 
     def found(self, founding: int) -> None:
         """Set the ordering layer of this node. Older streams end with the next message on them."""
@@ -482,7 +482,7 @@ class Peers:
         return await self._listener.listen(address, self._authenticator.add_port)
 
     async def report_health(self, *, is_serving: bool) -> None:
-        """What the health service of this node answers from now on."""
+        """Set the answer of this node's health service."""
         if self._listener is not None:
             await self._listener.report_health(is_serving=is_serving)
 
@@ -506,7 +506,7 @@ class Peers:
             if theirs.role != CLIENT and not self._authenticator.demands_certificates:
                 known, mapping = self.hello.mapping, theirs.servers.get(MAPPING)
                 if mapping is not None and known and mapping not in known:
-                    raise AccessDenied(f"{mapping} is none of the mapping servers of {self.hello.address}")
+                    raise AccessDenied(f"{mapping} is not one of the mapping servers of {self.hello.address}")
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._verify(theirs)
             self._check_name(theirs, grant)

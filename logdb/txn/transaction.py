@@ -433,7 +433,7 @@ class Transaction(Workspace):
         """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
 
         `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
-        the last key to the first. `limit`: at most so many rows. Own writes are included. The part that is consumed
+        the last key to the first. `limit`: maximum number of rows. Own writes are included. The part that is consumed
         counts as read, so there are no phantoms.
 
         Raises TypeError and ValueError for arguments that make no range, and as `get`.
@@ -451,7 +451,7 @@ class Transaction(Workspace):
         """The rows of several ranges, read together: for each of `ranges`, a pair (start, end) as of `scan`, a list of
         (key, value).
 
-        `reverse`: each list from its last key to its first. `limit`: at most so many rows of each range.
+        `reverse`: each list from its last key to its first. `limit`: maximum number of rows of each range.
 
         Raises as `scan`.
         """

@@ -32,21 +32,21 @@ from logdb.wire.schema import MESSAGE, Parcel
 
 Convert = Callable[[Any], Any]
 Descriptor = Any
-"""Of a message: protobuf's stubs and its C code do not agree about what it is."""
+"""The descriptor of a message. Its class in protobuf's stubs is not that in its C code."""
 
 _new = tuple.__new__
 
 
 def wire_name(kind: type, prefix: str = "") -> str:
-    """A message's field in a `oneof`: its name in small letters."""
+    """The name of a message's field in a `oneof`: the name of its class in snake case."""
     return prefix + re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 class _Message:
     """The codec of one NamedTuple.
 
-    `_encoders`: what must be done to fields before protobuf takes them, by name. `_decoders`: and the other way, by
-    position; `_optional`: fields that may be None, by position; `_positions`: integers that must not be negative.
+    `_encoders`: functions that convert fields for protobuf, by name. `_decoders`: the inverse, by position;
+    `_optional`: fields that may be None, by position; `_positions`: integers that must not be negative.
     """
 
     def __init__(self, kind: Any, descriptor: Descriptor) -> None:
@@ -76,7 +76,7 @@ class _Message:
                 self._decoders.append((at, decode))
 
     def encode(self, message: Any) -> dict[str, Any]:
-        """The arguments of the wire type, for which a None is as if it were left out. Raises WireError."""
+        """The arguments of the wire type, which treats None as a missing argument. Raises WireError."""
         fields = dict(zip(self._names, message, strict=False))
         if None in fields.values():
             self._check_absent(fields)
@@ -127,7 +127,7 @@ class _OneOf:
         """The message. Raises WireError."""
         name = wire.WhichOneof("kind")
         if name is None:
-            raise WireError(f"a {self._what} of no known kind")
+            raise WireError(f"a {self._what} of an unknown kind")
         return self._codecs[name].decode(getattr(wire, name))
 
 
@@ -135,12 +135,12 @@ def _codec(kind: Any, descriptor: Descriptor) -> _Message:
     if descriptor not in _known:
         _known[descriptor] = _Message(kind, descriptor)
     found = _known[descriptor]
-    assert found.kind is kind, f"{descriptor.full_name} stands for {found.kind} and for {kind}"
+    assert found.kind is kind, f"{descriptor.full_name} is the wire type of {found.kind} and of {kind}"
     return found
 
 
 def _of(hint: Any, field: Any) -> tuple[Convert | None, Convert | None]:
-    """How a field of this type travels: (towards the wire, from it), None for as it is."""
+    """(encoder, decoder) for a field of this type; None: the value stays the same."""
     if hint in (int, bool, str, bytes):
         return None, None
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -181,7 +181,7 @@ def _sequence(item: Any, field: Any) -> tuple[Convert | None, Convert | None]:
 
 
 def _enum(kind: type[Enum], field: Any) -> tuple[Convert, Convert]:
-    """By name: the numbers are the schema's alone."""
+    """(encoder, decoder) of an enum. Members are matched by name; only the schema has their numbers."""
     values = field.enum_type.values_by_name
     if set(values) != {"UNSPECIFIED", *kind.__members__}:
         raise TypeError(f"{kind.__name__} has the members {list(kind.__members__)}, on the wire there are others")
@@ -191,7 +191,7 @@ def _enum(kind: type[Enum], field: Any) -> tuple[Convert, Convert]:
     def decode(number: int) -> Enum:
         member = member_of.get(number)
         if member is None:
-            raise WireError(f"{number} is no {kind.__name__}")
+            raise WireError(f"{number} is not a {kind.__name__}")
         return member
 
     return number_of.__getitem__, decode
@@ -199,7 +199,7 @@ def _enum(kind: type[Enum], field: Any) -> tuple[Convert, Convert]:
 
 def _tags(wire: bytes) -> frozenset[int]:
     if 0 in wire:
-        raise WireError("the tag 0 is none")
+        raise WireError("0 is not a tag")
     return frozenset(wire)
 
 
@@ -222,7 +222,7 @@ def _rows_of_strings(width: int) -> Convert:
 
 
 def _around(before: Convert, after: Convert, encode: Convert | None, decode: Convert | None) -> tuple[Convert, Convert]:
-    """A field to which the engine does something before it is sent and when it has come."""
+    """(encoder, decoder) of a field that the engine converts with `before` and `after`."""
 
     def encoded(value: Any) -> Any:
         assert encode is not None
@@ -258,7 +258,7 @@ WITH_RECORDS: Final[dict[type, tuple[Convert, Convert]]] = {
     for engine in all_engines()
     for kind, batch in engine.wire.batches.items()
 }
-"""Messages with which a batch goes, and how it is packed and unpacked."""
+"""Messages that are sent with a batch of records: the functions that pack and unpack it."""
 
 
 def _codecs() -> Iterator[tuple[type, str, _Message]]:
@@ -274,15 +274,15 @@ def _codecs() -> Iterator[tuple[type, str, _Message]]:
 
 
 KINDS: Final = {kind: (name, codec.encode, WITH_RECORDS.get(kind)) for kind, name, codec in _codecs()}
-"""Every message that may be sent: its field on the wire, its encoder, how its records are packed."""
+"""Every message that may be sent: its field on the wire, its encoder, and the functions for its records."""
 
 _BY_NAME: Final = {name: (codec.decode, WITH_RECORDS.get(kind)) for kind, name, codec in _codecs()}
 
-assert set(_BY_NAME) == set(MESSAGE.fields_by_name), "a wire message that stands for none"
+assert set(_BY_NAME) == set(MESSAGE.fields_by_name), "a wire type without a message class"
 
 
 def encode(message: Any) -> bytes:
-    """A parcel of this message alone, with no addresses. Raises WireError, and TooLargeToSend if parts might go."""
+    """A parcel with this message only, without addresses. Raises WireError; TooLargeToSend if a split may help."""
     try:
         name, to_wire, records = KINDS[type(message)]
         fields = [{name: to_wire(message)}]
@@ -307,7 +307,7 @@ def decode(parcel: Parcel) -> list[Any]:
     for wire in parcel.messages:
         name = wire.WhichOneof("kind")
         if name is None:
-            raise WireError("a message of no known kind")
+            raise WireError("a message of an unknown kind")
         from_wire, records = _BY_NAME[name]
         message = from_wire(getattr(wire, name))
         if records is not None:

@@ -47,13 +47,13 @@ def _value(item: bytes, kind: int) -> Value:
         raise WireError(f"a value of {len(item)} bytes and of kind {kind}")
     place = Place(*_PLACE.unpack(item))
     if place.gsn > MAX_POSITION or place.length > MAX_POSITION:
-        raise WireError(f"a value at {place}, which is no place")
+        raise WireError(f"a value at {place}, which is not a place")
     return place
 
 
 def _check(numbers: Any) -> None:
     if numbers and min(numbers) < 0:
-        raise WireError("a position that is none")
+        raise WireError("an invalid position")
 
 
 def _encode_versions(rows: Sequence[tuple[int, Value]]) -> dict[str, Any]:
@@ -91,4 +91,4 @@ COLUMNS: Final[dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     tuple[tuple[bytes, Value], ...]: (_encode_rows, _decode_rows),
     tuple[MapRow, ...]: (_encode_copies, _decode_copies),
 }
-"""How fields of these types travel: (towards the wire, from it)."""
+"""(encoder, decoder) for fields of these types."""

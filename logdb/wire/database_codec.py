@@ -1,4 +1,4 @@
-"""Between the database's own types and those of `database.proto`, both ways, for what more than one verb needs."""
+"""Conversion between the types of the database and those of `database.proto`, shared by several verbs."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ RELEASE: Final = metadata.version("logdb")
 METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
 
 BATCH_BYTES: Final = 1 << 20
-"""Requests, or responses, that are ready together share a message up to here; a larger one goes alone."""
+"""Maximum size of the requests or responses that share a message; a larger one is sent alone."""
 BATCH_CALLS: Final = 32
-"""More do not share a message: with two on their way client and server work at the same time, not in turns."""
+"""Maximum number of requests that share a message: with two messages in flight, client and server work in parallel."""
 PAGE_BYTES: Final = 1 << 20
-"""A page of a long answer ends after the item that reaches this."""
+"""A page of a long answer ends after the item with which it reaches this size."""
 PAGE_KEYS: Final = 16_384
-"""Of one request for many keys: the client asks for the others next."""
+"""Maximum number of keys in one request; the client requests the others next."""
 PAGE_RANGES: Final = 1_000
-"""Of one request for many ranges, which take longer than keys."""
+"""Maximum number of ranges in one request; a range takes longer than a key."""
 MAX_REQUESTS: Final = 4_096
-"""Of one message: an empty request takes two bytes in it and a hundred in memory."""
+"""Maximum number of requests in one message: an empty request takes two bytes in it and a hundred in memory."""
 PART_BYTES: Final = 512 << 10
-"""A larger request or value travels in parts of this size, between which others have their turn."""
+"""A larger request or value is sent in parts of this size; other requests are sent between two parts."""
 WHOLE_BYTES: Final = 3 << 19
-"""A response up to here travels whole, as pages of small rows are."""
+"""Maximum size of a response that is sent whole, such as a page of small rows."""
 WINDOW_BYTES: Final = 2 << 20
-"""So far a client is ahead, with the parts of a request, of what the server has taken."""
+"""Maximum size of the parts of a request that a client has sent and the server has not acknowledged."""
 LARGE_BYTES: Final = 16 << 20
-"""A value from this size on travels beside its request, and becomes a segment of the log, which keeps a file open."""
+"""Minimum size of a value that is sent beside its request and becomes a segment of the log with an open file."""
 MAX_REQUEST_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
-"""Of one request: a transaction of the largest size, with what it has read."""
+"""Maximum size of a request: a transaction of maximum size, with its read set."""
 MAX_QUESTION_BYTES: Final = 16 << 20
-"""Of one that writes nothing."""
+"""Maximum size of a request without writes."""
 MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Of one message: a batch that is just not full, and a request or response more that need not go in parts."""
+"""Maximum size of a message: a batch that is almost full, and one more request or response that is sent whole."""
 MESSAGE_OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -121,7 +121,7 @@ def responses_of(raw: bytes) -> pb.Responses:
 
 
 def response_of(raw: bytes) -> pb.Response:
-    """One that came in parts. Raises WireError."""
+    """A response that was received in parts. Raises WireError."""
     try:
         return pb.Response.FromString(raw)
     except DecodeError as error:
@@ -129,7 +129,7 @@ def response_of(raw: bytes) -> pb.Response:
 
 
 def check_request(request: pb.Request, large: Sequence[bytes]) -> int:
-    """The bytes of a request without its large values. Raises TransactionTooLarge for one that no server would take."""
+    """The bytes of a request without its large values. Raises TransactionTooLarge if servers would reject it."""
     size = request.ByteSize()
     if size > PART_BYTES or large:
         limit = limit_of(request.WhichOneof("verb") or "")
@@ -140,12 +140,12 @@ def check_request(request: pb.Request, large: Sequence[bytes]) -> int:
 
 
 def limit_of(verb: str) -> int:
-    """The bytes that a request may have."""
+    """The maximum size of a request, in bytes."""
     return MAX_REQUEST_BYTES if verb in ("write", "commit") else MAX_QUESTION_BYTES
 
 
 def uploads_of(request: pb.Request, size: int, large: Sequence[bytes]) -> Iterator[pb.Request]:
-    """A request with its large values, as what is sent for it. `size`: of its own bytes."""
+    """The messages that send a request with its large values in parts. `size`: of the request's own bytes."""
     verb = request.WhichOneof("verb") or ""
     for number, value in enumerate(large, 1):
         yield from _uploads(request.id, number, value, verb)
@@ -296,7 +296,7 @@ def values_to(keys: Sequence[bytes], found: Mapping[bytes, bytes]) -> pb.Values:
 
 
 def values_from(keys: Sequence[bytes], values: pb.Values) -> list[tuple[bytes, bytes]]:
-    """(key, value) of those that exist."""
+    """(key, value) of the keys that exist."""
     rows = list(zip(keys, values.values, strict=False))
     if values.missing:
         missing = set(values.missing)
@@ -366,11 +366,11 @@ def _text(thing: object) -> str:
 
 
 class ServerFailed(LogDBError):
-    """The server met an error that it could not explain."""
+    """An error of the server whose class this client does not have."""
 
 
 def failure_from(failure: pb.Failure) -> Exception:
-    """The error as the server raised it: of the same class, with the same message and attributes."""
+    """The error that the server raised: of the same class, with the same message and attributes."""
     kind = KINDS.get(failure.kind, ServerFailed)
     error = kind.__new__(kind)
     error.args = (failure.message,)

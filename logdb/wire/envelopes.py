@@ -103,7 +103,8 @@ class Envelope(NamedTuple):
 
 
 _FIELDS: Final = 4
-"""Of a parcel with one message, as all are that are larger than PARCEL_BYTES: its addresses, the message, the batch."""
+"""Fields of a parcel with one message, as every parcel larger than PARCEL_BYTES is: its addresses, the message, the
+batch."""
 
 _MESSAGE_KEY: Final = bytes((Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
 
@@ -164,7 +165,7 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope:
     try:
         parcel = Parcel.FromString(data)
     except DecodeError as error:
-        raise WireError(f"{len(data):,} bytes that are no parcel: {data[:16]!r}...") from error
+        raise WireError(f"{len(data):,} bytes that are not a parcel: {data[:16]!r}...") from error
     if parcel.HasField("hello"):
         hello = parcel.hello
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
@@ -189,7 +190,7 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope:
 
 
 def _check_size(data: bytes, max_fields: int) -> None:
-    """Check the sizes of at most `max_fields` fields of a parcel: all but batches of records become many objects."""
+    """Check the number and sizes of a parcel's fields before protobuf makes objects of them. Raises WireError."""
     size, at, plain = len(data), 0, 0
     if size > MAX_PARCEL_BYTES:
         raise WireError(f"a parcel of {size:,} bytes, the limit is {MAX_PARCEL_BYTES:,}")
@@ -197,7 +198,7 @@ def _check_size(data: bytes, max_fields: int) -> None:
         for _ in range(max_fields):
             start, key = at, data[at]
             if key & 0x87 != 2:
-                raise WireError(f"a parcel of {size:,} bytes with a field that is none of a parcel's")
+                raise WireError(f"a parcel of {size:,} bytes with a field that parcels do not have")
             length, shift, at = data[at + 1] & 127, 7, at + 2
             while data[at - 1] > 127 and shift < 35:
                 length, shift, at = length | (data[at] & 127) << shift, shift + 7, at + 1
@@ -251,7 +252,7 @@ def why_not(mine: Hello, theirs: Hello) -> str:
         return f"a server ({theirs.role}) has connected to {mine.address} under a name, {theirs.address!r}"
     founder = theirs.founder
     if founder is not None and mine.role != CLIENT and mine.ordering and founder not in mine.ordering:
-        return f"{founder} is none of the ordering replicas in the configuration of {mine.address}"
+        return f"{founder} is not one of the ordering replicas in the configuration of {mine.address}"
     if theirs.role == CLIENT and ":" in theirs.address:
         return f"a client has connected to {mine.address} under the address of a server, {theirs.address}"
     if theirs.cluster != mine.cluster and not any(it.role == CLIENT and not it.cluster for it in (mine, theirs)):

@@ -10,26 +10,27 @@ from logdb.log.engine import MAX_HEADER_BYTES
 from logdb.store.limits import MAX_VALUE_BYTES
 
 MAX_RECORD_BYTES: Final = MAX_VALUE_BYTES + (64 << 10)
-"""Of the payload of one record as it is stored: the largest value, with its key and headers."""
+"""Maximum size of the stored payload of a record: the largest value, with its key and headers."""
 
 MAX_BATCH_BYTES: Final = MAX_RECORD_BYTES + (4 << 20)
-"""Of the records that go with one message. A core fills a batch up to its `batch_bytes` and goes beyond by less than
-a record, so this is never reached where `batch_bytes` is at most 4 MiB."""
+"""Maximum size of the records of one message. A core fills a batch up to its `batch_bytes` and exceeds that by less
+than a record, so no batch reaches this limit if `batch_bytes` is at most 4 MiB."""
 
 MAX_PLAIN_BYTES: Final = 4 << 20
-"""Of a parcel without its batches: what protobuf parses into objects, which may take 100 times the memory."""
+"""Maximum size of a parcel without its batches: protobuf parses it into objects of up to 100 times the size."""
 
 MAX_MESSAGE_BYTES: Final = MAX_PLAIN_BYTES - (64 << 10)
-"""Of one message without its batch, so that the addresses of its parcel have room."""
+"""Maximum size of one message without its batch; leaves room for the addresses of its parcel."""
 
 MAX_PARCEL_BYTES: Final = MAX_BATCH_BYTES + MAX_PLAIN_BYTES
-"""Of one message of gRPC: `grpc.max_send_message_length` and `grpc.max_receive_message_length`."""
+"""Maximum size of a message of gRPC: `grpc.max_send_message_length` and `grpc.max_receive_message_length`."""
 
 PARCEL_BYTES: Final = 1 << 20
 """Messages share a parcel up to this size; a larger message has a parcel of its own."""
 
 MAX_FIELDS: Final = 1 << 17
-"""Of a parcel: its messages, batches and addresses. An empty message takes 2 bytes here and 400 in memory."""
+"""Maximum number of messages, batches and addresses in a parcel. An empty message takes 2 bytes in it and 400 in
+memory."""
 
 MAX_POSITION: Final = (1 << 63) - 1
 
@@ -47,6 +48,6 @@ class TooLargeToSend(WireError):
 
 
 def check_record(payload_bytes: int) -> None:
-    """Whether a record may be appended: what a client checks before anything happens. Raises TooLargeToSend."""
+    """Raise TooLargeToSend for a record that cannot be appended; clients call it before they append."""
     if payload_bytes + MAX_HEADER_BYTES > MAX_RECORD_BYTES:
         raise TooLargeToSend("a record", payload_bytes, MAX_RECORD_BYTES - MAX_HEADER_BYTES)

@@ -73,7 +73,7 @@ def _lengths(payloads: Sequence[bytes]) -> list[int]:
 
 
 def _unpack(batch: bytes, extra: int, min_bytes: int) -> tuple[int, bytes, list[bytes]]:
-    """(count, tags, payloads); `extra` bytes of each record stand before the tags."""
+    """(count, tags, payloads); the batch has `extra` bytes for each record before the tags."""
     size = len(batch)
     if not _COUNT.size <= size <= MAX_BATCH_BYTES:
         raise WireError(f"a batch of {size:,} bytes, the limit is {MAX_BATCH_BYTES:,}")
@@ -101,8 +101,8 @@ def flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
 
 
 def rows_of(width: int, first_is_id: bool, make: Callable[[Any], Any] | None = None) -> Callable[[Any], Any]:
-    """What makes rows of `width` numbers out of a flat list, all of them positions, but for the first if `first_is_id`;
-    `make`: what a row is, unless a plain tuple."""
+    """A function that makes rows of `width` numbers from a flat list. All numbers are positions, except for the first
+    of each row if `first_is_id`. `make`: makes a row from a tuple; None: a row is the tuple."""
 
     def rows(numbers: Any) -> tuple[Any, ...]:
         if not numbers:
@@ -111,7 +111,7 @@ def rows_of(width: int, first_is_id: bool, make: Callable[[Any], Any] | None = N
         if len(items) % width:
             raise WireError(f"{len(items)} numbers where each row has {width}")
         if min(items) < 0 or (first_is_id and any(max(items[at::width]) > MAX_POSITION for at in range(1, width))):
-            raise WireError("a position that is none")
+            raise WireError("an invalid position")
         rows = zip(*[iter(items)] * width, strict=True)
         return tuple(rows) if make is None else tuple(map(make, rows))
 

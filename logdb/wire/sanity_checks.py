@@ -1,4 +1,4 @@
-"""Whether a message can be meant, as far as it says itself: what cannot is refused before a core sees it."""
+"""Checks of the values in a message, before a core receives it."""
 
 from __future__ import annotations
 

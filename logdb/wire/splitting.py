@@ -26,7 +26,7 @@ def _promise(message: Promise) -> list[Promise]:
 
 
 def _halves(field: str) -> tuple[str, Parts]:
-    """For a message of nothing but items that are independent of each other."""
+    """The split of a message that consists of items independent of each other."""
 
     def parts(message: Any) -> list[Any]:
         items = getattr(message, field)
@@ -49,7 +49,8 @@ _SPLITS: Final[dict[type, tuple[str, Parts]]] = {
 
 
 def split(message: Any) -> list[Any]:
-    """Smaller messages that together say the same, or one that says less but enough; none if there are no such."""
+    """Smaller messages with the same meaning together, or one that carries less and suffices; none if it cannot be
+    split."""
     if type(message) is MemberEnvelope:
         return [message._replace(message=part) for part in split(message.message)]
     what = _SPLITS.get(type(message))

@@ -60,7 +60,7 @@ class Leases:
 
     def check_invariants(self) -> None:
         """Raises AssertionError."""
-        assert not self.versions or self._renewal.at is not None, "versions are held, and their lease is not renewed"
+        assert not self.versions or self._renewal.at is not None, "versions are leased, and the lease is not renewed"
 
 
 class CompactionClient:

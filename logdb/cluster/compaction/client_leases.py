@@ -1,4 +1,4 @@
-"""The versions that clients keep readable while they read at them, as one mapping server knows them."""
+"""The versions that clients lease while they read at them, as far as one mapping server has received the leases."""
 
 from __future__ import annotations
 

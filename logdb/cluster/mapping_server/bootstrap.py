@@ -53,7 +53,7 @@ class Bootstrap:
         return self._rows if self.recovery is None else self.recovery.rows
 
     def start(self) -> None:
-        """Begin a bootstrap if there is need of one and a peer to ask; else the replica follows the log at once."""
+        """Begin a bootstrap if the replica needs a state and has a peer; else the replica follows the log at once."""
         if self._config.peers and not self._replica.applied:
             self._begin_transfer()
         else:

@@ -1,7 +1,7 @@
 """The mapping server: a replica of the database that follows the log, answers reads and pushes verdicts.
 
-It holds nothing that the log does not: any number of them follow the same log, and a lost one is replaced by an empty
-one, which takes a checkpoint from another or replays the log. PROTOCOL.md describes its guarantees.
+Its state follows from the log: any number of servers follow the same log, and a lost server is replaced by an empty
+one, which takes a checkpoint from another server or replays the log. PROTOCOL.md describes its guarantees.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class MappingServer:
         self.verdicts.flush()
         return self._context.effects()
 
-    # ---- what concerns several parts
+    # ---- coordination of the parts
 
     def _on_applied(self, decided: list[TxnId]) -> None:
         self.verdicts.on_decided(decided)

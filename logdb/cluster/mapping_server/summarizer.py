@@ -1,7 +1,7 @@
 """Writes summaries: SUMMARY records, with the facts about a shard's objects that its own records lack (`summaries.py`).
 
 A mapping server reads the commit records since the last summary once more, shard by shard, because a record from its
-subscription does not name its shard. Without a stated placement there are no summaries.
+subscription does not name its shard. Summaries are written only after a client has stated a placement.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Summarizer:
         self._log, self._replica = log, replica
         self._steps: Steps | None = None
         self._subscription = 0
-        # After the first of these GSNs there is no commit record up to the second one.
+        # (after, through): the log has no commit record with `after` < GSN <= `through`.
         self._empty = 0, 0
         # The range of GSNs that is read, and by shard: rows not appended yet, their bytes, and aborted commit records.
         self._rows: dict[int, list[Relocated]] = {}

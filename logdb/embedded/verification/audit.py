@@ -11,7 +11,8 @@ from logdb.log.local.local_log import LocalLog
 
 
 class Audit(NamedTuple):
-    """The result of an audit. `trusted`: commits before a compaction, whose decisions follow from what it has dropped.
+    """The result of an audit. `trusted`: commits before a compaction, whose decisions follow from records that it has
+    dropped.
 
     `difference`: the first commit that was decided differently, None if there is none.
     """

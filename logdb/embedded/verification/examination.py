@@ -77,7 +77,7 @@ class Examination:
     def __init__(self, log: LocalLog, log_id: bytes, size: int) -> None:
         self._log, self._log_id, self._size = log, log_id, size
         self.workers: list[Worker] = []
-        # Not TemporaryDirectory, which a child of fork() that ends would remove as well.
+        # Not TemporaryDirectory: a child of fork() would also remove it when it ends.
         self._scratch, self._owner = tempfile.mkdtemp(prefix="logdb-"), os.getpid()
         self._files = [(str(segment.path), segment.fileno()) for segment in log.store.segments]
         self._is_small = True
@@ -94,7 +94,7 @@ class Examination:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def start_worker(self) -> Worker:
-        """One more process. Raises OSError."""
+        """Start one more process. Raises OSError."""
         worker = Worker(examination_tasks.__name__, [fd for _, fd in self._files])
         self.workers.append(worker)
         return worker

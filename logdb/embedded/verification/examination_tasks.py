@@ -1,6 +1,6 @@
 """The tasks of an examination (`examination.py`): reading segments and the map, and taking a partition of the keys.
 
-As a program it is a process that does them for another one.
+Run as a program, it is a worker process that carries out tasks.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Summary:
 
 
 class Examiner:
-    """Does the tasks of one process. `segments`: where each begins, and how to get it; `name`: another one in each
+    """Carries out the tasks of one process. `segments`: where each begins, and how to open it; `name`: unique for each
     process."""
 
     def __init__(self, plan: Plan, segments: Sequence[tuple[int, Callable[[], Segment]]], name: str) -> None:
@@ -272,7 +272,7 @@ class _Writers:
     def changed(self, ranges: Sequence[Range], snapshot: int, gsn: int) -> list[int]:
         """The commits after `snapshot` and before `gsn` that wrote a key of the ranges, applied or not."""
         if not self.is_used:
-            self._recent.clear()  # what an attempt before has left that met damage
+            self._recent.clear()  # left by an earlier attempt that found damage
             self._keys = 0
             for record in self._records(snapshot + 1, gsn):
                 if record.tag == COMMIT:
@@ -317,7 +317,7 @@ def _joined(ranges: Sequence[Range]) -> list[Range]:
 
 
 def _gather(part: Part, aborted: set[int], versions: dict[bytes, list[Any]]) -> None:
-    """key -> [version, value, version, value, ...] in no order, of what was applied."""
+    """Add the applied writes to `versions`: key -> [version, value, version, value, ...] in no order."""
     for key, version, value in part.written:
         if version in aborted:
             continue
@@ -331,7 +331,7 @@ def _gather(part: Part, aborted: set[int], versions: dict[bytes, list[Any]]) -> 
 def _again(
     versions: Mapping[bytes, list[Any]], reads: Sequence[Read], tested: Sequence[Tested]
 ) -> tuple[list[int], list[int]]:
-    """Whose reads had changed, and whose conditions did not hold."""
+    """(GSNs of the commits that read a key which had changed, GSNs of those with a condition that did not hold)."""
     conflicts, failed = [], []
     in_order: dict[bytes, tuple[list[int], Mapping[int, Plain]]] = {}
 
@@ -360,7 +360,8 @@ def _again(
 def _compare(
     found: dict[bytes, list[tuple[int, int, Plain]]], versions: Mapping[bytes, list[Any]], covers: int, floor: int
 ) -> tuple[int, bytes | None]:
-    """(keys, the first of which the map does not have what the log says). Takes from `found` what is there."""
+    """(number of keys in the log or the map, the first key that differs). Removes the keys of `versions`
+    from `found`."""
     keys, first = 0, None
     for key, chain in versions.items():
         rows = found.pop(key, ())
@@ -382,7 +383,7 @@ def _compare(
 
 
 def _rows_of(chain: Sequence[Any]) -> list[tuple[int, int, Plain]]:
-    """The versions, newest first. One that was copied is there several times."""
+    """The versions, newest first; a copied version counts once."""
     values: dict[int, Plain] = dict(zip(chain[::2], chain[1::2], strict=True))
     return [(version, _kind(value := values[version]), value) for version in sorted(values, reverse=True)]
 
@@ -423,22 +424,22 @@ def _refuse(gsn: int, shard: int) -> LogRecord:
 
 
 def summary_path(scratch: Path, index: int) -> Path:
-    """Where the summary of a segment is."""
+    """The file of the summary of a segment."""
     return scratch / f"summary-{index}"
 
 
 def state_path(scratch: Path) -> Path:
-    """Where the state rows of the checkpoint are, by prefix."""
+    """The file of the state rows of the checkpoint, by prefix."""
     return scratch / "state"
 
 
 def aborted_path(scratch: Path) -> Path:
-    """Where the GSNs of the commits are that are said not to have been applied."""
+    """The file of the GSNs of the commits that are claimed to have aborted."""
     return scratch / "aborted"
 
 
 def load_aborted(scratch: Path) -> set[int]:
-    """See `aborted_path`."""
+    """The GSNs in the file `aborted_path`."""
     return set(marshal.loads(aborted_path(scratch).read_bytes()))
 
 

@@ -1,6 +1,6 @@
 """Checking every byte of a database directory: the log by its checksums, the checkpoint against the log.
 
-The checkpoint is read in a process of its own, since LMDB may crash on damaged pages.
+A separate process reads the checkpoint, since LMDB may crash on damaged pages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Processes that work for this one: each does one task after another, and ends when this process does.
+"""Worker processes: each carries out one task after another, and ends when its parent process does.
 
-A process of its own may crash on damaged pages of LMDB, and does not wait for the others' Python. They are started with
-`subprocess`, not `multiprocessing`, which would run the caller's program again in each of them. They import this very
-LogDB, and nothing from the current directory (-P). Tasks and answers are lines of JSON.
+A worker may crash on damaged pages of LMDB without ending its parent, and does not share the parent's interpreter lock.
+They are started with `subprocess`, not `multiprocessing`, which would run the caller's program again in each of them.
+They import the LogDB of their parent, and nothing from the current directory (-P). Tasks and answers are lines of JSON.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The wire schema and the code that protoc makes of it. Types of protobuf stay below `clients` and `server`."""
+"""The wire schema and the code that protoc generates from it. Cores and the database use no types of protobuf."""

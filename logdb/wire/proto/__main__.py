@@ -15,7 +15,7 @@ ROOT = HERE.parent.parent.parent
 
 
 def generated(root: Path) -> list[Path]:
-    """The code that is there, below a root of imports."""
+    """The generated files below a root of imports."""
     return [path for path in (root / "logdb").rglob("*_pb2*") if path.suffix in (".py", ".pyi")]
 
 
@@ -29,7 +29,7 @@ def generate(into: Path) -> None:
     well_known = str(resources.files("grpc_tools") / "_proto")
     for flags, names in ((outputs, schema), ([f"--grpc_python_out={into}"], services)):
         if protoc.main(["protoc", f"-I{ROOT}", f"-I{well_known}", *flags, *names]):
-            raise RuntimeError("protoc failed; it has said why")
+            raise RuntimeError("protoc failed; its messages are above")
 
 
 if __name__ == "__main__":
