@@ -37,7 +37,7 @@ class Application(NamedTuple):
 
 
 def current_application(id: str = "") -> Application:
-    """The application that this process plans for: of the JVM above a worker of Spark, else of this process."""
+    """The application of this process: that of the JVM if this is a worker of Spark, else the process itself."""
     pid = os.getpid()
     while pid > 1:
         name, parent = _process(pid)

@@ -4,13 +4,14 @@ A row is a key that a committed transaction wrote, in the order of the log, as `
 needs one range of the log and nothing else. To distinguish an insert from an update, or to report the old value, it
 needs the previous value of the key, which any earlier range may contain. So with types or old values:
 
-1. each task reduces its own range to the newest version of each key and leaves that as a run for the tasks after it;
-2. what a key held before is its previous row in the same range; for its first row there, the row of the nearest earlier
+1. each task reduces its own range to the newest version of each key and leaves that as a run for the tasks after it; 2.
+the previous value of a key is its previous row in the same range; for its first row there, the row of the nearest
+earlier
    run that has the key; and without one, that of the snapshot at the version before the first change.
 
-That snapshot consists of runs too (`runs`), over the whole log before. A stream holds that version, so it asks the
-database's map instead (`SnapshotSource.values_at`): its batches are small and many, and each would read all of the log.
-Before version 1 there is no snapshot.
+That snapshot consists of runs too (`runs`), over the whole log before. A stream has a lease on that version, so it
+reads the database's map instead (`SnapshotSource.values_at`): its batches are small and many, and each would read all
+of the log. Before version 1 there is no snapshot.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ _TYPES: Final = pa.array(["insert", "update", "delete"])
 class Changes:
     """The changes to some keys by the commits after `since` up to `until`. Cheap to make and to pickle.
 
-    The plan has the log of these versions and, for types, what is live at `since`. `is_held`: a hold keeps `since` from
-    compaction, so the database's map can be asked first.
+    The plan has the log of these versions and, for types, what is live at `since`. `is_leased`: a lease keeps `since`
+    from compaction, so a task can read the database's map first.
     """
 
     def __init__(
@@ -71,9 +72,9 @@ class Changes:
         columns: OutputColumns,
         partition_bytes: int = PARTITION_BYTES,
         *,
-        is_held: bool = False,
+        is_leased: bool = False,
     ) -> None:
-        self._is_held = is_held
+        self._is_leased = is_leased
         self.plan, self.keys, self.since, self.columns = plan._replace(version=until), keys, since, columns
         parts = [part for part in plan.parts if part.end > since + 1 and part.first <= until]
         self.ranges = log_ranges(parts, partition_bytes)
@@ -133,7 +134,7 @@ class Changes:
             for batch in decoded(self.plan, part, self.keys, copies=False, after=self.since, labels=labels):
                 yield pa.Table.from_batches([batch])
 
-    # ---- what a key held before
+    # ---- previous values
 
     def _old_values(self, number: int, rows: pa.Table) -> _OldValues:
         self._write_runs(number, rows)
@@ -194,7 +195,7 @@ class Changes:
         Unavailable."""
         if self._before is None:
             return None
-        if self._is_held:
+        if self._is_leased:
             found = self.plan.source.values_at(self.since, keys.to_pylist(), with_values=self._with_old)
             if found is not None:
                 columns = [[key for key, _ in found], [value for _, value in found], [False] * len(found)]

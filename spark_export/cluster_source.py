@@ -25,7 +25,7 @@ import numpy as np
 from logdb.clients.cluster_backend import ClusterBackend
 from logdb.clients.core_client import unwrap
 from logdb.cluster.client import requests as calls
-from logdb.cluster.client.leases import HOLD_NS
+from logdb.cluster.client.leases import RENEWAL_NS
 from logdb.cluster.compaction.records import copies_of
 from logdb.cores.effects import SECOND
 from logdb.embedded.snapshot_plan import SegmentPart
@@ -45,8 +45,8 @@ SAMPLES_PER_PROBE: Final = 128
 SAMPLES_PER_RECORD: Final = 8
 BATCH_BYTES: Final = 16 << 20
 """The bytes of log that are decoded together."""
-HOLD_SPREAD_S: Final = 3 * HOLD_NS / SECOND
-"""After this time every server knows of a hold; a compaction that began without it has moved the floor."""
+LEASE_SPREAD_S: Final = 3 * RENEWAL_NS / SECOND
+"""After this time every server has received a lease; a compaction that began without it has moved the floor."""
 COMPACTION_TIMEOUT_S: Final = 600.0
 """How long planning waits for a running compaction."""
 DATABASES: Final = uuid.UUID("6c6f6764-6220-636c-8573-746572732121")
@@ -70,17 +70,17 @@ class ClusterSource(RemoteSource[ClusterBackend]):
             time = await host.time_of(version)
         return Layout(uuid.uuid5(DATABASES, host.cluster).bytes, time, parts, sample)
 
-    async def _hold(self, holder: object, version: int) -> None:
+    async def _lease(self, holder: object, version: int) -> None:
         self._host.lease(holder, version)
 
-    async def _hold_floor(self, holder: object) -> Floor:
-        """Hold the floor once no compaction is moving it."""
+    async def _lease_floor(self, holder: object) -> Floor:
+        """Lease the floor once no compaction is moving it."""
         try:
             async with asyncio.timeout(COMPACTION_TIMEOUT_S):
                 while True:
                     floor = await self._host.call(calls.Oldest())
                     self._host.lease(holder, max(floor.version, 1))
-                    await asyncio.sleep(HOLD_SPREAD_S)
+                    await asyncio.sleep(LEASE_SPREAD_S)
                     if floor.cleaned == floor.version and floor == await self._host.call(calls.Oldest()):
                         return Floor(floor.version, floor.began, floor.ended)
         except TimeoutError:

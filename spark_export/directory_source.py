@@ -2,7 +2,7 @@
 
 `logdb.embedded.snapshot_plan` pins a version: it links the store files into a folder of the plan and writes down which
 of their commits were aborted. Executors read the links. Compaction unlinks files and never changes durable bytes, so a
-plan needs no hold. A stream does: it will read log that is still to be written.
+plan needs no lease. A stream does: it will read records that are still to be written.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from spark_export.snapshot_source import LargeValue, LargeValues, PlanRequest, S
 class DirectorySource(SnapshotSource):
     """The source of a directory.
 
-    A process keeps the database open, read-only, while a stream has a hold, and one more for its next task: an open
-    database follows its writer, which costs less than opening it again.
+    A process keeps the databases of streams with a lease open, read-only, and one more database for its next task:
+    following its writer costs less than opening it again.
     """
 
     def __init__(self, path: Path) -> None:
         self.location: Path = path.absolute()
         self._host: EmbeddedBackend | None = None
-        self._holds: dict[object, ExternalLease] = {}
+        self._leases: dict[object, ExternalLease] = {}
 
     def database(self) -> Database:
         return logdb.open(self.location, read_only=True)
 
     def _opened(self) -> EmbeddedBackend:
         if self._host is None:
-            for other in [other for other in _OPEN if not other._holds]:
+            for other in [other for other in _OPEN if not other._leases]:
                 other.close()
             self._host = EmbeddedBackend.open(self.location, read_only=True, create=False)
             _OPEN.add(self)
@@ -67,23 +67,23 @@ class DirectorySource(SnapshotSource):
     def at(self, version: int) -> int:
         return self._opened().at(version)
 
-    def hold(self, holder: object, version: int) -> None:
-        if holder in self._holds:
-            self._holds[holder].move(version)
+    def lease(self, holder: object, version: int) -> None:
+        if holder in self._leases:
+            self._leases[holder].move(version)
         else:
             self._opened()
             sweep(self.location)
-            self._holds[holder] = ExternalLease(self.location, version, current_application().process)
+            self._leases[holder] = ExternalLease(self.location, version, current_application().process)
 
-    def hold_oldest(self, holder: object) -> int:
-        self.hold(holder, 0)  # no compaction begins from here on
-        self.hold(holder, version := self._opened().oldest())
+    def lease_oldest(self, holder: object) -> int:
+        self.lease(holder, 0)  # no compaction begins from here on
+        self.lease(holder, version := self._opened().oldest())
         return version
 
     def release(self, holder: object) -> None:
-        if holder in self._holds:
-            self._holds.pop(holder).close()
-        if not self._holds:
+        if holder in self._leases:
+            self._leases.pop(holder).close()
+        if not self._leases:
             self.close()
 
     # ---- plans
@@ -91,14 +91,14 @@ class DirectorySource(SnapshotSource):
     def plan(self, request: PlanRequest) -> SnapshotPlan:
         version, time_ns, since, application = request.version, request.time_ns, request.since, request.application
         owner = None if application is None else application.process
-        if not self._holds:
+        if not self._leases:
             pinned = pin(self.location, version=version, time_ns=time_ns, since=since, owner=owner)
             return snapshot_plan(pinned, application)
         while True:
             try:
                 pinned = pin_at(self._opened(), version=version, time_ns=time_ns, since=since, owner=owner)
                 return snapshot_plan(pinned, application)
-            except (FileNotFoundError, Trimmed):  # the log was trimmed, but not past the hold
+            except (FileNotFoundError, Trimmed):  # the log was trimmed, but not past the lease
                 self.close()
 
     def replan(self, plan: SnapshotPlan) -> SnapshotPlan:
@@ -141,7 +141,7 @@ class DirectorySource(SnapshotSource):
             if with_values:
                 return host.multi_get(keys, at=version)[1]
             return [(key, b"") for key in compress(keys, host.exist(keys, version))]
-        except (LogDBError, Trimmed, OSError):  # the plan's links still have the log, or an error that says why not
+        except (LogDBError, Trimmed, OSError):  # the plan's links still have the log, or reading them raises the reason
             return None
 
     def commits(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:

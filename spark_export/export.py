@@ -18,8 +18,8 @@ an application transaction, so a repeated export does nothing.
 
 *How the version is kept*: a plan of a directory has links to the files of the log (`logdb.embedded.snapshot_plan`),
 whose durable bytes never change, and the list of aborted commits. So compaction may drop the version and unlink the
-files while the export runs. No pin is needed, and an export that hangs holds back nothing but disk space. Servers hold
-the version while the export runs (`remote_source`).
+files while the export runs. No pin is needed, and an export that hangs costs nothing but disk space. At servers a lease
+keeps the version while the export runs (`remote_source`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Progress = Callable[[int, int], None]
 class Job(NamedTuple):
     """The parameters of an export, in a file from which an interrupted export continues.
 
-    `asked`: the arguments. `bounds`: the bounds of the key ranges, in hexadecimal (None: no bound).
+    `asked`: the arguments of the export. `bounds`: the bounds of the key ranges, in hexadecimal (None: no bound).
     """
 
     asked: dict[str, Any]

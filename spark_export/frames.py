@@ -63,7 +63,7 @@ class MemoryFrames:
         self.data, self.part, self.salt = data, part, salt
 
     def damaged(self, offset: int, what: str) -> Corruption:
-        """The error for damage, which names the database: an offset in what was fetched has no meaning."""
+        """The error for damage. It names the database, since an offset in fetched frames has no meaning."""
         return Corruption(self.part.origin, None, what)
 
 

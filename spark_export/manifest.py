@@ -41,7 +41,7 @@ SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
 
 
 class ExportFailed(LogDBError):
-    """The export was not published, or the directory holds no export. Existing files are unchanged."""
+    """The export was not published, or the directory contains no export. Existing files are unchanged."""
 
 
 class Exported(NamedTuple):

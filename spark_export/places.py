@@ -121,7 +121,7 @@ class Records(NamedTuple):
         data, start = self.file.data, self.starts[commits]
         payload_bytes = integers(data, start + LENGTH_AT, "<u4")
         has_room = payload_bytes >= _PUT_BYTES
-        head = start + np.where(has_room, FRAME_BYTES, 0)  # else the frame's first bytes, which are no commit's head
+        head = start + np.where(has_room, FRAME_BYTES, 0)  # else the frame's first bytes, which cannot begin a commit
         is_put = has_room & (integers(data, head, "<u2") == FORMAT)  # and no flags
         is_put &= integers(data, head + _COUNT_AT, "<u4") == 1
 

@@ -1,11 +1,11 @@
-"""The common part of the sources of a server and of a cluster: plans without files, holds, and fetches in parallel.
+"""The common part of the sources of a server and of a cluster: plans without files, leases, and fetches in parallel.
 
 A part is a range of GSNs. A task fetches its records when it runs, from the server of a directory (`server_source`) or
 from the replicas of a cluster (`cluster_source`).
 
-*How versions are held.* Planning and each task hold the oldest version that the plan needs, so no compaction passes it
-meanwhile. Between planning and a task there is no hold. A task that finds its records trimmed plans the same version
-again (`replan`), which fails only if the version itself is trimmed. A pin (`logdb pin`) keeps the version of a
+*How versions are leased.* Planning and each task lease the oldest version that the plan needs, so no compaction passes
+it meanwhile. Between planning and a task the plan has no lease. A task that finds its records trimmed plans the same
+version again (`replan`), which fails only if the version itself is trimmed. A pin (`logdb pin`) keeps the version of a
 DataFrame that is used for long.
 
 Tasks leave their runs in a folder that all executors of one machine share (`scratch`). Executors on several machines
@@ -36,8 +36,8 @@ from spark_export.snapshot_source import LargeValue, LargeValues, PlanRequest, S
 H = TypeVar("H", bound=Any)
 T = TypeVar("T")
 
-PLANNER_HOLD_S: Final = 10.0
-"""A planner keeps its hold for this long, until the first tasks have theirs."""
+PLANNER_LEASE_S: Final = 10.0
+"""A planner keeps its lease for this long, until the first tasks have theirs."""
 ABORTED_PER_REQUEST: Final = 1 << 18
 """The largest range of GSNs in one request for aborted commits: all of them fit into a response."""
 
@@ -51,7 +51,7 @@ class Floor(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the log holds a version; the fields as in `SnapshotPlan`."""
+    """The parts of the log with a version; the fields as in `SnapshotPlan`."""
 
     log_id: bytes
     time: int | None
@@ -70,13 +70,13 @@ class RemoteSource(SnapshotSource, Generic[H]):
 
     @abstractmethod
     async def _lay_out(self, version: int, first: int, floor: Floor | None, part_bytes: int) -> Layout:
-        """Lay out the log from record `first` on that holds a version; without `floor` only commits count."""
+        """Plan the parts of the log from record `first` on that have a version; without `floor` only commits count."""
 
     @abstractmethod
-    async def _hold(self, holder: object, version: int) -> None: ...
+    async def _lease(self, holder: object, version: int) -> None: ...
 
     @abstractmethod
-    async def _hold_floor(self, holder: object) -> Floor: ...
+    async def _lease_floor(self, holder: object) -> Floor: ...
 
     @abstractmethod
     async def _aborted(self, first: int, end: int) -> Iterable[int]: ...
@@ -96,11 +96,11 @@ class RemoteSource(SnapshotSource, Generic[H]):
     def at(self, version: int) -> int:
         return in_shared_loop(self._host.at(version))  # type: ignore[no-any-return]
 
-    def hold(self, holder: object, version: int) -> None:
-        in_shared_loop(self._hold(holder, version))
+    def lease(self, holder: object, version: int) -> None:
+        in_shared_loop(self._lease(holder, version))
 
-    def hold_oldest(self, holder: object) -> int:
-        return in_shared_loop(self._hold_floor(holder)).version
+    def lease_oldest(self, holder: object) -> int:
+        return in_shared_loop(self._lease_floor(holder)).version
 
     def release(self, holder: object) -> None:
         shared_loop().call_soon_threadsafe(self._host.end, holder)
@@ -148,28 +148,28 @@ class RemoteSource(SnapshotSource, Generic[H]):
             assert since is not None
             return version, Floor(since), await self._lay_out(version, since + 1, None, request.part_bytes)
         try:
-            floor = await self._hold_floor(holder)
-            await host.at(version)  # a compaction may have passed it before the hold
+            floor = await self._lease_floor(holder)
+            await host.at(version)  # a compaction may have passed it before the lease
             if since is not None:
                 await host.at(since)
             return version, floor, await self._lay_out(version, max(floor.version, 1), floor, request.part_bytes)
         finally:
-            asyncio.get_running_loop().call_later(PLANNER_HOLD_S, host.end, holder)
+            asyncio.get_running_loop().call_later(PLANNER_LEASE_S, host.end, holder)
 
     @contextmanager
     def retained(self, plan: SnapshotPlan) -> Iterator[None]:
         holder = object()
         try:
-            self.hold(holder, plan.floor)
+            self.lease(holder, plan.floor)
         except VersionTrimmed:  # a task will plan again, from what is left
-            self.hold_oldest(holder)
+            self.lease_oldest(holder)
         try:
             yield
         finally:
             self.release(holder)
 
     def discard(self, plan: SnapshotPlan) -> None:
-        """Nothing: servers hold versions for planners and tasks only."""
+        """No effect: servers keep leases for planners and tasks only."""
 
     # ---- reading
 

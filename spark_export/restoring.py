@@ -48,7 +48,7 @@ def import_export(
     label: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write what the export in `directory` holds into the empty database `db`. Returns the number of rows.
+    """Write the content of the export in `directory` into the empty database `db`. Returns the number of rows.
 
     Rows of a snapshot are written by transactions of `batch_rows`, the changes of a history by the transactions that
     they were, with their labels. `label`: for transactions that have none. `progress`: called with (rows written, rows

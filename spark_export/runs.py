@@ -113,7 +113,7 @@ class Runs:
         while True:
             try:
                 return self._make_all(begin_with)
-            except VersionTrimmed as error:  # the log was trimmed before this task held it; the version may be left
+            except VersionTrimmed as error:  # the log was trimmed before this task's lease; the version may be left
                 plan = self.plan.source.replan(self.plan)
                 if plan.floor == self.plan.floor:
                     what = f"the log of {self.plan.location} lacks records of the plan: {error}"

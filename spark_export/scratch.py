@@ -1,4 +1,4 @@
-"""Scratch folders, in which tasks leave what they have made of the log for other tasks, and which can be made again.
+"""Scratch folders, in which tasks store results for other tasks; they can be made again from the log.
 
 Those of a directory are in `DIR/exports/`, which all executors see; those of servers in `logdb-spark-UID/` on each
 machine, among the temporary files or in the directory of the option `scratch`. Only this user may enter them: what is
@@ -10,9 +10,8 @@ that its tasks use. A folder without a lock is removed
 
 - when all applications with a mark have ended: by the last of them, or if that was killed, when the next folder is made
   beside it;
-- when it has been idle for `IDLE_S` and the next folder is made beside it: an application may still run that has read
-  one version long ago, and makes the folder again if it needs it;
-- by the export or the stream for which it was made, at its end.
+- when it has been idle for `IDLE_S` and the next folder is made beside it: its application may still run, and makes the
+folder again if it needs it; - by the export or the stream for which it was made, at its end.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ class ServerSource(RemoteSource[RemoteBackend]):
         parts = [SegmentPart("", host.path, *bound, size) for bound, size in zip(bounds, layout.sizes, strict=True)]
         return Layout(host.database, time, tuple(parts), tuple(layout.sample))
 
-    async def _hold(self, holder: object, version: int) -> None:
+    async def _lease(self, holder: object, version: int) -> None:
         await self._host.lease(holder, version)
 
-    async def _hold_floor(self, holder: object) -> Floor:
+    async def _lease_floor(self, holder: object) -> Floor:
         while True:
             try:
                 await self._host.lease(holder, oldest := await self._host.oldest())

@@ -38,9 +38,10 @@ Location = Path | Endpoints
 class PlanRequest(NamedTuple):
     """The version to plan: by number or by time in ns (neither: the newest version).
 
-    `since`: the changes after this version too. `changes_only`: nothing else; the caller holds `since`. `part_bytes`:
-    the size of a part, where the log has no files. `application`: the plan ends with it (default: with this process).
-    `scratch_parent`: the directory for scratch folders of servers. `shared`: all plans of the version share one.
+    `since`: the changes after this version too. `changes_only`: nothing else; the caller has a lease on `since`.
+    `part_bytes`: the size of a part, where the log has no files. `application`: the plan ends with it (default: with
+    this process). `scratch_parent`: the directory for scratch folders of servers. `shared`: all plans of the version
+    share one.
     """
 
     version: int | None = None
@@ -58,9 +59,9 @@ class SnapshotPlan(NamedTuple):
 
     `since`: all commits after this version are in the parts too (None: only what is live at `version`). `time`: when
     the version was written, ns since the epoch (None: unknown). `floor`: the oldest version that could be read at
-    planning. `copies_from`: the GSN at which the compaction begins whose copies count (0: all copies count).
-    `sample`: some of the keys, in order. `folder`: of this plan alone. `scratch`: where tasks leave what they have made
-    of the parts, on behalf of `application`. `process`: the process that planned; `close` does nothing in others.
+    planning. `copies_from`: the GSN at which the compaction begins whose copies count (0: all copies count). `sample`:
+    some of the keys, in order. `folder`: of this plan alone. `scratch`: the folder for results of tasks, on behalf of
+    `application`. `process`: the process that planned; `close` does nothing in others.
     """
 
     location: Location
@@ -141,27 +142,27 @@ class SnapshotSource(ABC):
         """Return `version` if it can be read. Raises VersionTrimmed, FutureVersion."""
 
     @abstractmethod
-    def hold(self, holder: object, version: int) -> None:
+    def lease(self, holder: object, version: int) -> None:
         """Keep compaction from passing `version` until `release(holder)`; a holder has one version. A holder checks
         afterwards that the version is there (`at`); some sources raise VersionTrimmed at once."""
 
     @abstractmethod
-    def hold_oldest(self, holder: object) -> int:
-        """Hold the oldest version that can be read, and return it."""
+    def lease_oldest(self, holder: object) -> int:
+        """Lease the oldest version that can be read, and return it."""
 
     @abstractmethod
     def release(self, holder: object) -> None:
-        """End the hold of `holder`. Repeated calls are harmless."""
+        """End the lease of `holder`. Repeated calls have no effect."""
 
     # ---- plans
 
     @abstractmethod
     def plan(self, request: PlanRequest) -> SnapshotPlan:
-        """Resolve the version and lay out its parts. Raises VersionTrimmed, FutureVersion, Corruption, ValueError."""
+        """Resolve the version and plan its parts. Raises VersionTrimmed, FutureVersion, Corruption, ValueError."""
 
     @abstractmethod
     def replan(self, plan: SnapshotPlan) -> SnapshotPlan:
-        """Lay out the parts of the same version from the log as it is now. Raises VersionTrimmed."""
+        """Plan the parts of the same version again, from the current log. Raises VersionTrimmed."""
 
     @abstractmethod
     def retained(self, plan: SnapshotPlan) -> AbstractContextManager[None]:
@@ -190,8 +191,8 @@ class SnapshotSource(ABC):
 
     @abstractmethod
     def values_at(self, version: int, keys: list[bytes], *, with_values: bool) -> list[tuple[bytes, bytes]] | None:
-        """Look up `keys` in the database's map at a version: (key, value) of those that exist, the value perhaps b""
-        unless `with_values`. Return None if the map cannot answer and the log can. Raises VersionTrimmed."""
+        """Look up `keys` in the database's map at a version: (key, value) of those that exist, the value may be b""
+        unless `with_values`. Return None if only the log has them. Raises VersionTrimmed."""
 
     @abstractmethod
     def commits(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:

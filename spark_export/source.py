@@ -18,7 +18,7 @@ delete), `_commit_version`, `_commit_timestamp`, as `db.watch` reports it. Parti
     spark.readStream.format("logdb").option("readChangeFeed", "true").load("data")
 
 The same as a stream (`stream`). Without readChangeFeed a stream has `key`, `value`, `version`, which costs less: its
-tasks need not look up what was there before.
+tasks need not look up previous values.
 
 Spark pushes comparisons of the key or the version with a constant down to batch queries: tasks drop other keys while
 they decode, and do not read segments of other versions. `register` turns this on in the session
@@ -333,7 +333,7 @@ class ChangesReader(DataSourceReader):
         return [KeyPartition(number, self._bounds.keys) for number in range(len(self._changes().ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, KeyPartition):  # Spark makes a partition of its own where there are no changes
+        if isinstance(partition, KeyPartition):  # Spark makes an empty partition if there are no changes
             with task(self._plan):
                 yield from self._changes().read(partition.number)
 

@@ -4,8 +4,8 @@ An offset is the version up to which Spark has all changes. So a query that star
 with the commit after it, whatever happened meanwhile. A batch is a range of versions, and its tasks read the log, as
 those of a batch of changes do (`changes`).
 
-The process in which Spark plans holds the version from which the query continues, so compaction waits for the query. A
-query that is stopped has no hold; a pin keeps the version until it is started again.
+The process in which Spark plans has a lease on the version from which the query continues, so compaction waits for the
+query. A query that is stopped has no lease; a pin keeps the version until it is started again.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         if self._since == OLDEST:
-            return {"version": self._source.hold_oldest(self)}
+            return {"version": self._source.lease_oldest(self)}
         version = self._since if isinstance(self._since, int) else self._source.version()
-        self._hold(version)
+        self._lease(version)
         return {"version": version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -83,7 +83,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         since = start["version"]
-        self._hold(since)
+        self._lease(since)
         newest = self._source.version()
         if since > newest:
             raise FutureVersion(since, newest)
@@ -105,7 +105,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since, until = start["version"], end["version"]
         if since == until:
             return []
-        self._hold(since)
+        self._lease(since)
         request = PlanRequest(
             version=until,
             since=since,
@@ -116,7 +116,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         plan = self._source.plan(request)._replace(sample=())
         self._plans.append(plan)
-        changes = Changes(plan, self._keys, since, until, self._columns, self._partition_bytes, is_held=True)
+        changes = Changes(plan, self._keys, since, until, self._columns, self._partition_bytes, is_leased=True)
         return [ChangesPartition(number, changes) for number in range(len(changes.ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -129,7 +129,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plans = [plan for plan in self._plans if plan.version > end["version"]]
         for plan in done:
             plan.close()
-        self._hold(end["version"])
+        self._lease(end["version"])
 
     def stop(self) -> None:
         while self._plans:
@@ -144,9 +144,9 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source_in_use = source_of(self._location)
         return self._source_in_use
 
-    def _hold(self, version: int) -> None:
+    def _lease(self, version: int) -> None:
         """Keep the log after `version`. Raises VersionTrimmed, FutureVersion."""
-        self._source.hold(self, version)
+        self._source.lease(self, version)
         self._source.at(version)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Carries damage that a task finds to the driver of an export as the error that it is.
+"""Passes damage that a task finds to the driver of an export, as the same error.
 
 Spark passes an error of a Python worker on as text in the middle of two stack traces. So the task that fails writes the
 error into the plan's folder, and the driver reads it there.

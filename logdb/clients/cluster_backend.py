@@ -323,7 +323,7 @@ class ClusterBackend(RequestBackend):
 
     def lease(self, holder: object, version: int) -> None:
         """Ask the servers to keep a version readable until `end(holder)`. They receive it with a delay, and may not."""
-        self.put(calls.Hold(holder, version), None)
+        self.put(calls.LeaseVersion(holder, version), None)
 
     def check_lease(self, holder: object) -> None:
         """See `RequestBackend.check_lease`: none is lost, since every server has what was read."""
@@ -331,7 +331,7 @@ class ClusterBackend(RequestBackend):
     def end(self, holder: object) -> None:
         """See `Backend.end`."""
         if not self.closed:
-            self.put(calls.Hold(holder, None), None)
+            self.put(calls.LeaseVersion(holder, None), None)
 
     async def commit(self, work: Workspace) -> int:
         """See `Backend.commit`."""

@@ -13,9 +13,9 @@ from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Engine, Right
 from logdb.node.clock import Clock
 from logdb.node.host import Build, Host
-from logdb.security.authenticator import lacking
+from logdb.security.authenticator import right_missing
 from logdb.security.credentials import NONE, Credentials
-from logdb.security.permissions import CALLS_NEED
+from logdb.security.permissions import CALL_RIGHTS
 from logdb.system.forking import forked_text, own
 from logdb.transport.accepted_messages import accepted_by
 from logdb.transport.discovery import client_hello
@@ -79,7 +79,7 @@ class HostedClient:
         if self.host.ended.done():
             resolve(waiter, self._closed_error(self.host.ended.exception()))
             return
-        needed = CALLS_NEED.get(type(request), Right.READ)
+        needed = CALL_RIGHTS.get(type(request), Right.READ)
         error = self._denial(needed) or _unsendable(request)
         if error is not None:
             resolve(waiter, error)
@@ -94,7 +94,7 @@ class HostedClient:
 
     def require(self, kind: type) -> None:
         """Raises AccessDenied if this client has no right to requests of that kind."""
-        denied = self._denial(CALLS_NEED.get(kind, Right.READ))
+        denied = self._denial(CALL_RIGHTS.get(kind, Right.READ))
         if denied is not None:
             raise denied
 
@@ -132,7 +132,7 @@ class HostedClient:
     def _denial(self, needed: Right) -> AccessDenied | None:
         """The error for a request that needs a right, if the servers would deny it."""
         if self._right < needed:
-            return AccessDenied(lacking("this client", self._right, needed))
+            return AccessDenied(right_missing("this client", self._right, needed))
         if self._denied is not None and self._loop.time() < self._denied[0]:
             return self._denied[1]
         return None

@@ -39,7 +39,7 @@ def _same(answer: Any) -> Any:
     return answer
 
 
-def _nothing(answer: Any) -> None:
+def _no_result(answer: Any) -> None:
     return None
 
 
@@ -79,7 +79,7 @@ def subscribe(gsn: int, tags: Collection[int] | None = None) -> Exchange[int]:
 
 def trim(gsn: int) -> Exchange[None]:
     """Allow records before `gsn` to be removed. Raises ValueError past the tail."""
-    return Exchange(calls.Trim(gsn), _nothing)
+    return Exchange(calls.Trim(gsn), _no_result)
 
 
 def tail() -> Exchange[int]:
@@ -99,7 +99,7 @@ def last_at_time(time: int) -> Exchange[int]:
 
 def set_shard_policy(policy: ShardPolicy) -> Exchange[None]:
     """Set the policy that chooses the shard of each record of `append`. The client's event loop calls it."""
-    return Exchange(calls.SetPolicy(ByRecord(policy)), _nothing, waits=True)
+    return Exchange(calls.SetPolicy(ByRecord(policy)), _no_result, waits=True)
 
 
 def configuration() -> Exchange[Configuration]:
@@ -124,7 +124,7 @@ def add_shard() -> Exchange[int]:
 
 def finalize_shard(shard: int, grace: int = 0) -> Exchange[None]:
     """Make a shard read-only after `grace` more cuts."""
-    return Exchange(calls.Reconfigure(calls.FinalizeShard(shard, grace)), _nothing)
+    return Exchange(calls.Reconfigure(calls.FinalizeShard(shard, grace)), _no_result)
 
 
 def replace_server(server: int) -> Exchange[int]:
@@ -139,7 +139,7 @@ def add_replica(shard: int) -> Exchange[int]:
 
 def set_cut_interval(seconds: float) -> Exchange[None]:
     """Set the minimum interval between two ordering decisions."""
-    return Exchange(calls.Reconfigure(calls.SetCutInterval(round(seconds * SECOND))), _nothing)
+    return Exchange(calls.Reconfigure(calls.SetCutInterval(round(seconds * SECOND))), _no_result)
 
 
 def members(shard: int) -> Exchange[tuple[int, ...]]:

@@ -51,7 +51,7 @@ NO_LARGE: Sequence[bytes] = ()
 
 class Commits:
     """The writing verbs of `Backend`, in steps: `submit` orders and decides, `acknowledge` waits for the disk.
-    `client`: drawn at each opening; the client number in the transaction ids that it allocates. """
+    `client`: drawn at each opening; the client number in the transaction ids that it allocates."""
 
     def __init__(self, machine: StateMachine, snapshots: Snapshots, checkpointer: Checkpointer | None) -> None:
         self._machine, self._snapshots, self._checkpointer = machine, snapshots, checkpointer

@@ -92,7 +92,7 @@ class Checkpoints:
         core.follower.pause_ns = self._pause_ns
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-checkpoint")
         self._task = loop.create_task(self._look_after(core))
-        self._task.add_done_callback(self._over)
+        self._task.add_done_callback(self._on_ended)
 
     def _pause_ns(self) -> int:
         """How long the server has to pause in the log: its verdicts are delayed, so that clients do not write faster
@@ -106,17 +106,17 @@ class Checkpoints:
         pacer.paid(0)
         return int(wait_s * SECOND)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
         failure = None if task.cancelled() else task.exception()
         if failure is not None:
             self._damaged(failure)
 
     async def _look_after(self, core: MappingServer) -> None:
         replica, loop = core.replica, asyncio.get_running_loop()
-        told = loop.time()
+        reported_at = loop.time()
         while True:
-            if core.bootstrap.is_active and loop.time() > told + REPORT_S:
-                told = loop.time()
+            if core.bootstrap.is_active and loop.time() > reported_at + REPORT_S:
+                reported_at = loop.time()
                 source = "another server" if core.bootstrap.recovery is None else "the log"
                 logger.info("no state yet", extra={"source": source, "versions": core.bootstrap.rows})
             await asyncio.sleep(LOOK_S)

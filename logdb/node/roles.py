@@ -53,7 +53,9 @@ def _metrics(core: MappingServer) -> Iterable[Metric]:
     yield Metric("logdb_lag_records", "Records that it knows of and has not applied.", lag)
     joining = "1 while it takes a checkpoint from another, or rebuilds one from a trimmed log."
     yield Metric("logdb_joining", joining, core.bootstrap.is_active)
-    yield Metric("logdb_taken_rows", "Versions received of that checkpoint, or rebuilt.", core.bootstrap.rows, is_counter=True)
+    yield Metric(
+        "logdb_taken_rows", "Versions received or rebuilt in that state.", core.bootstrap.rows, is_counter=True
+    )
     replayed = "Records of the log that it has received since it started."
     yield Metric("logdb_replayed_records", replayed, core.follower.records, is_counter=True)
     agreed = "Comparisons with other mapping servers in which at least one had the same state."

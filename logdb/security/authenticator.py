@@ -51,34 +51,34 @@ class Security:
 
 
 class Grant:
-    """The right of a stream. `who`: the client's name, "" without authentication. `token_hash`: of the token with which
+    """The right of a stream. `name`: of the client, "" without authentication. `token_hash`: of the token with which
     the stream began, "" without one."""
 
-    __slots__ = ("_access", "_token_hash", "who")
+    __slots__ = ("_access", "_token_hash", "name")
 
-    def __init__(self, who: str, access: AccessFile | None, token_hash: str = "") -> None:
-        self.who, self._access, self._token_hash = who, access, token_hash
+    def __init__(self, name: str, access: AccessFile | None, token_hash: str = "") -> None:
+        self.name, self._access, self._token_hash = name, access, token_hash
 
     @property
     def right(self) -> Right:
         """The current right; the tokens file may have changed."""
         if self._access is None:
             return Right.ADMIN
-        return self._access.right(self.who, self._token_hash)
+        return self._access.right(self.name, self._token_hash)
 
     def require(self, needed: Right) -> None:
         """Raises AccessDenied."""
         mine = self.right
         if mine < needed:
-            raise AccessDenied(lacking(repr(self.who), mine, needed))
+            raise AccessDenied(right_missing(repr(self.name), mine, needed))
 
 
-def lacking(who: str, mine: Right, needed: Right) -> str:
+def right_missing(name: str, mine: Right, needed: Right) -> str:
     """The message for a client whose right does not suffice."""
     if not mine:
-        return f"{who} no longer has a right here: ask for a new token"
+        return f"{name} no longer has a right here: ask for a new token"
     return (
-        f'{who} may {_MAY[mine]}, and this needs the right "{needed.label}": ask the administrator of the tokens file'
+        f'{name} may {_MAY[mine]}, and this needs the right "{needed.label}": ask the administrator of the tokens file'
     )
 
 
@@ -123,9 +123,7 @@ class Authenticator:
         if token:
             holder = self._access.holder(token)
             if holder is None:
-                raise AccessDenied(
-                    "the token is not known here: it is wrong, was revoked, or is for another server"
-                )
+                raise AccessDenied("the token is not known here: it is wrong, was revoked, or is for another server")
             return Grant(holder, self._access, hashed(token))
         if not names:
             raise AccessDenied("a token is needed here, and none came: provide one (token, --token-file, LOGDB_TOKEN)")
@@ -138,7 +136,7 @@ class Authenticator:
 
 def user_of(grant: Grant, peer: str) -> str:
     """The user whose limits apply to a stream: a name, or an address without one. `peer`: from gRPC."""
-    return f"name {grant.who}" if grant.who else peer.rpartition(":")[0]
+    return f"name {grant.name}" if grant.name else peer.rpartition(":")[0]
 
 
 def _token(metadata: Sequence[tuple[str, Any]] | None) -> str:

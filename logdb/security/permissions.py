@@ -10,7 +10,7 @@ from logdb.cluster.client import requests as database
 from logdb.log import requests as log
 from logdb.log.engine import Right, all_engines
 
-NEEDS: Final[dict[type, Right]] = {
+MESSAGE_RIGHTS: Final[dict[type, Right]] = {
     **{kind: right for engine in all_engines() for kind, right in engine.wire.rights.items()},
     mapping.Reads: Right.READ,
     mapping.Hold: Right.READ,
@@ -18,12 +18,12 @@ NEEDS: Final[dict[type, Right]] = {
     mapping.Compact: Right.ADMIN,
 }
 
-BRINGS: Final[dict[Right, frozenset[type]]] = {
-    right: frozenset(kind for kind, needed in NEEDS.items() if needed <= right) for right in Right
+ALLOWED_MESSAGES: Final[dict[Right, frozenset[type]]] = {
+    right: frozenset(kind for kind, needed in MESSAGE_RIGHTS.items() if needed <= right) for right in Right
 }
 """The messages that a client with this right may send."""
 
-CALLS_NEED: Final[dict[type, Right]] = {
+CALL_RIGHTS: Final[dict[type, Right]] = {
     log.Append: Right.WRITE,
     log.Outcome: Right.WRITE,
     log.Trim: Right.ADMIN,

@@ -8,7 +8,7 @@ from typing import Final
 
 from logdb.errors import AccessDenied
 from logdb.log.engine import Right
-from logdb.security.authenticator import Grant, lacking
+from logdb.security.authenticator import Grant, right_missing
 from logdb.wire.proto import database_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _OTHER_THAN_READ: Final = {
 }
 
 _VERBS: Final = pb.Request.DESCRIPTOR.oneofs_by_name["verb"].fields
-NEEDS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for verb in _VERBS}
+VERB_RIGHTS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for verb in _VERBS}
 """A commit needs only `Right.READ` if its transaction has no writes. An upload also needs the right of its request."""
 
 
@@ -48,5 +48,5 @@ class StreamRight:
 
     def denied(self, needed: Right) -> AccessDenied:
         """The error for a request that needs another right; it is logged."""
-        log.warning("%s was denied: it has %s and needs %s", self._grant.who, self.right.label, needed.label)
-        return AccessDenied(lacking(repr(self._grant.who), self.right, needed))
+        log.warning("%s was denied: it has %s and needs %s", self._grant.name, self.right.label, needed.label)
+        return AccessDenied(right_missing(repr(self._grant.name), self.right, needed))

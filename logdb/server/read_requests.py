@@ -42,13 +42,13 @@ class ReadRequests:
             return None
         return pb.Response() if value is None else pb.Response(value=value)
 
-    def multi_get(self, _: pb.Request, asked: pb.MultiGet) -> pb.Response:
+    def multi_get(self, _: pb.Request, arguments: pb.MultiGet) -> pb.Response:
         """The values of the first keys, as many as fit into a page."""
-        database, keys = self._database, asked.keys[:PAGE_KEYS]
+        database, keys = self._database, arguments.keys[:PAGE_KEYS]
         for key in keys:
             check_key(key)
-        if asked.HasField("at"):
-            version = self._leases.readable(asked.at)
+        if arguments.HasField("at"):
+            version = self._leases.readable(arguments.at)
             holder = None
         else:
             holder = object()
@@ -64,9 +64,9 @@ class ReadRequests:
                     size += len(value)
                     if size >= PAGE_BYTES:
                         break
-            if done < len(asked.keys) and asked.lease and holder is not None:
+            if done < len(arguments.keys) and arguments.lease and holder is not None:
                 self._leases.check_room()
-                self._leases.add(asked.lease, holder)
+                self._leases.add(arguments.lease, holder)
                 holder = None
         finally:
             if holder is not None:
@@ -85,20 +85,20 @@ class ReadRequests:
             self._leases.end_page(scan.lease, holder, rows.more)
         return pb.Response(version=version, rows=rows)
 
-    def multi_scan(self, _: pb.Request, asked: pb.MultiScan) -> pb.Response:
+    def multi_scan(self, _: pb.Request, arguments: pb.MultiScan) -> pb.Response:
         """The rows of the first ranges, as many as fit into a page."""
-        requested = [_range_of(each) for each in asked.ranges[:PAGE_RANGES]]
-        version, holder = self._leases.begin_page(asked.lease, asked.at if asked.HasField("at") else None)
+        requested = [_range_of(each) for each in arguments.ranges[:PAGE_RANGES]]
+        version, holder = self._leases.begin_page(arguments.lease, arguments.at if arguments.HasField("at") else None)
         found, left, more = pb.MultiRows(), PAGE_BYTES, True
         try:
             for each in requested:
                 if left <= 0:
                     break
                 rows = found.ranges.add()
-                left -= ROW_BYTES + self._read_range(rows, each, version, asked.reverse, left)
-            more = len(found.ranges) < len(asked.ranges) or any(rows.more for rows in found.ranges)
+                left -= ROW_BYTES + self._read_range(rows, each, version, arguments.reverse, left)
+            more = len(found.ranges) < len(arguments.ranges) or any(rows.more for rows in found.ranges)
         finally:
-            self._leases.end_page(asked.lease, holder, more)
+            self._leases.end_page(arguments.lease, holder, more)
         return pb.Response(version=version, multi_rows=found)
 
     def _read_range(
@@ -167,10 +167,10 @@ class ReadRequests:
         return pb.Response(facts=pb.Known(oldest=self._database.oldest(), pins=self._database.pins()))
 
 
-def _range_of(asked: pb.Scan | pb.ScanRange) -> ScanRange:
+def _range_of(arguments: pb.Scan | pb.ScanRange) -> ScanRange:
     """Raises ValueError, KeyTooLarge."""
-    start = asked.start if asked.HasField("start") else None
-    end = asked.end if asked.HasField("end") else None
-    limit = asked.limit if asked.HasField("limit") else None
+    start = arguments.start if arguments.HasField("start") else None
+    end = arguments.end if arguments.HasField("end") else None
+    limit = arguments.limit if arguments.HasField("limit") else None
     key_range(start, end, None, limit)
     return ScanRange(start, end, limit)

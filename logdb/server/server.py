@@ -130,7 +130,7 @@ class Server:
         if refusal:
             self._refusals.add("client refused", context.peer(), f"its {refusal} differs (LogDB {hello.release})")
             return None
-        log.info("client connected", extra={"peer": context.peer(), "release": hello.release, "user": grant.who})
+        log.info("client connected", extra={"peer": context.peer(), "release": hello.release, "user": grant.name})
         shared = self._backend, self._advanced, self.contention, self._answers, self._uploads
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant, user_of(grant, context.peer()))
 

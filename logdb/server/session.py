@@ -19,7 +19,7 @@ from logdb.server.contention_queue import ContentionQueue
 from logdb.server.leases import StreamLeases
 from logdb.server.outbox import Outbox, Stream
 from logdb.server.pending_answers import PendingAnswers
-from logdb.server.permissions import NEEDS, StreamRight
+from logdb.server.permissions import VERB_RIGHTS, StreamRight
 from logdb.server.read_requests import ReadRequests
 from logdb.server.stream_uploads import StreamUploads
 from logdb.server.uploads import Uploads
@@ -41,7 +41,7 @@ Verb = Callable[[pb.Request, Any], pb.Response | None]
 class Session:
     """Receives the requests of a stream, and passes each to the part that has its verb. `client`: the client number of
     its transactions; `timeout_s`: its timeout for an answer; `grant`: its right; `user`: the user whose limits apply.
-    `draining`: set when the server stops. """
+    `draining`: set when the server stops."""
 
     def __init__(
         self,
@@ -104,12 +104,14 @@ class Session:
     # ---- rights
 
     def _allow(self, right: Right) -> None:
-        self._verbs = {name: verb if NEEDS[name] <= right else self._deny for name, verb in self._all_verbs.items()}
+        self._verbs = {
+            name: verb if VERB_RIGHTS[name] <= right else self._deny for name, verb in self._all_verbs.items()
+        }
         if right == Right.READ:
             self._verbs["commit"] = self._commit_of_reader
 
     def _deny(self, request: pb.Request, _: Any) -> pb.Response | None:
-        raise self._right.denied(NEEDS[request.WhichOneof("verb") or "end"])
+        raise self._right.denied(VERB_RIGHTS[request.WhichOneof("verb") or "end"])
 
     def _commit_of_reader(self, request: pb.Request, commit: pb.Commit) -> pb.Response | None:
         if commit.sequence:
@@ -206,9 +208,9 @@ class Session:
             if missing and name not in ("write", "commit", "end", "upload", "cancel"):
                 newest = self._database.version()
                 raise Unavailable(f"version {missing} is not readable here; the newest is {newest}")
-            asked = getattr(request, name)
-            check_numbers(name, asked)
-            response = self._verbs[name](request, asked)
+            arguments = getattr(request, name)
+            check_numbers(name, arguments)
+            response = self._verbs[name](request, arguments)
         except Exception as error:
             self._outbox.fail(request.id, error)
         else:

@@ -9,7 +9,7 @@ from logdb.embedded.commits import Commits
 from logdb.embedded.large_values import IncomingValue
 from logdb.log.engine import Right
 from logdb.server.outbox import Outbox
-from logdb.server.permissions import NEEDS, StreamRight
+from logdb.server.permissions import VERB_RIGHTS, StreamRight
 from logdb.server.uploads import Upload, Uploads
 from logdb.wire.database_codec import WINDOW_BYTES
 from logdb.wire.limits import WireError
@@ -61,9 +61,9 @@ class StreamUploads:
 
     def _begin(self, request: int, verb: str) -> Upload:
         self._last = request
-        if verb not in NEEDS or verb in ("upload", "cancel"):
+        if verb not in VERB_RIGHTS or verb in ("upload", "cancel"):
             raise WireError(f"request {request} asks for nothing that this server knows")
-        needed = max(NEEDS[verb], Right.WRITE if verb == "commit" else Right.READ)
+        needed = max(VERB_RIGHTS[verb], Right.WRITE if verb == "commit" else Right.READ)
         if self._right.right < needed:
             raise self._right.denied(needed)
 

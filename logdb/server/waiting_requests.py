@@ -44,15 +44,15 @@ class WaitingRequests:
 
     # ---- outcomes and changes
 
-    def outcome(self, request: pb.Request, asked: pb.Outcome) -> None:
+    def outcome(self, request: pb.Request, arguments: pb.Outcome) -> None:
         """How a transaction ended."""
-        if asked.settle and self._right.right < Right.WRITE:
+        if arguments.settle and self._right.right < Right.WRITE:
             raise self._right.denied(Right.WRITE)
-        if asked.sequence >> 63:
-            raise WireError(f"{asked.sequence} is not a sequence number")
+        if arguments.sequence >> 63:
+            raise WireError(f"{arguments.sequence} is not a sequence number")
 
         async def answer() -> pb.Response:
-            outcome = await self._backend.outcome(TxnId(asked.client, asked.sequence), asked.settle)
+            outcome = await self._backend.outcome(TxnId(arguments.client, arguments.sequence), arguments.settle)
             return pb.Response(version=outcome.version, ended=pb.Ended(status=outcome.status.name))
 
         self._pending.start(request, answer())
@@ -150,6 +150,6 @@ class WaitingRequests:
         """A page of records as they are stored."""
         self._pending.start_in_thread(request, log_export.frames, self._database, frames.first, frames.end)
 
-    def aborted(self, request: pb.Request, asked: pb.Aborted) -> None:
+    def aborted(self, request: pb.Request, arguments: pb.Aborted) -> None:
         """The aborted commits of a range of records."""
-        self._pending.start_in_thread(request, log_export.aborted, self._database, asked.first, asked.end)
+        self._pending.start_in_thread(request, log_export.aborted, self._database, arguments.first, arguments.end)

@@ -62,7 +62,7 @@ def prepare(path: Path, kind: Kind, *, create: bool) -> bool:
 
 class DirectoryLock:
     """The lock of a directory, which this process holds until `release`, or until the object is freed: Ctrl-C can come
-    before the caller has stored it. """
+    before the caller has stored it."""
 
     def __init__(self, path: Path) -> None:
         """Raises DatabaseInUse, OSError."""

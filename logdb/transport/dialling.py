@@ -12,7 +12,7 @@ from logdb.errors import AccessDenied, Unavailable
 from logdb.security.credentials import Credentials
 from logdb.system.addresses import location_of
 from logdb.transport.failures import aio
-from logdb.wire.envelopes import EXCHANGE, Hello, Refusal, pack_hello, unpack, why_not
+from logdb.wire.envelopes import EXCHANGE, Hello, Refusal, pack_hello, refusal_reason, unpack
 from logdb.wire.limits import MAX_PARCEL_BYTES, WireError
 
 OPTIONS: Final = [
@@ -75,7 +75,7 @@ async def shake_hands(mine: Hello, call: Any) -> Hello:
         raise error_of(theirs)
     if not isinstance(theirs, Hello):
         raise WireError("a stream that does not begin with a Hello")
-    reason = why_not(mine, theirs)
+    reason = refusal_reason(mine, theirs)
     if reason:
         raise Refused(reason)
     return theirs

@@ -36,9 +36,9 @@ class NodeAuthenticator:
         assert theirs.role is not None
         claimed = Identity(mine.cluster, theirs.role, self._names.get(theirs.address, ""))
         if self._authenticator.demands_certificates:
-            why = node_mismatch(context.auth_context(), claimed, theirs.address)
-            if why:
-                raise AccessDenied(f"{theirs.address} must not connect as a server to {mine.address}: {why}")
+            mismatch = node_mismatch(context.auth_context(), claimed, theirs.address)
+            if mismatch:
+                raise AccessDenied(f"{theirs.address} must not connect as a server to {mine.address}: {mismatch}")
         return Grant(claimed.uri, None)
 
 

@@ -28,7 +28,7 @@ from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Right
 from logdb.security.authenticator import Authenticator, Grant, user_of
 from logdb.security.credentials import NONE, Credentials
-from logdb.security.permissions import BRINGS, NEEDS
+from logdb.security.permissions import ALLOWED_MESSAGES, MESSAGE_RIGHTS
 from logdb.system.addresses import location_of
 from logdb.transport.accepted_messages import is_from_another_role
 from logdb.transport.backoff import Backoff
@@ -49,8 +49,8 @@ from logdb.wire.envelopes import (
     pack,
     pack_hello,
     pack_refusal,
+    refusal_reason,
     unpack,
-    why_not,
 )
 from logdb.wire.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.wire.sanity_checks import check_sense
@@ -346,9 +346,9 @@ class Peers:
             if grant is None:
                 port.receive(mail.sender, mail.messages)
             else:
-                await self._hand_over(peer, port, mail.messages, grant)
+                await self._deliver(peer, port, mail.messages, grant)
 
-    async def _hand_over(self, peer: _Peer, port: Port, messages: Sequence[Any], grant: Grant) -> None:
+    async def _deliver(self, peer: _Peer, port: Port, messages: Sequence[Any], grant: Grant) -> None:
         """Deliver a client's messages as fast as the client reads the answers, and in turns with other clients."""
         time, user = asyncio.get_running_loop().time, peer.share.user
         since = time()
@@ -452,11 +452,11 @@ class Peers:
                 backoff.reset()
             await asyncio.sleep(backoff.next_s())
 
-    def _not_reached(self, peer: _Peer, why: str) -> None:
+    def _not_reached(self, peer: _Peer, reason: str) -> None:
         self.traffic.dropped_messages += peer.clear()
         if not peer.failing:
             peer.failing = True
-            logger.warning("peer not reached", extra={"peer": peer.address, "why": why})
+            logger.warning("peer not reached", extra={"peer": peer.address, "why": reason})
         self._report_lost(peer)
 
     async def _open(self, peer: _Peer) -> None:
@@ -496,11 +496,13 @@ class Peers:
             theirs = unpack(first)
             if not isinstance(theirs, Hello):
                 raise WireError("a stream that does not begin with a Hello")
-            why = why_not(self.hello, theirs)
-            if not why and theirs.proof and theirs.proof not in self._nonces:
-                why = f"{self.hello.address} has not opened that stream"
-            if why or theirs.proof:
-                await context.write(pack_refusal(why) if why else pack_hello(self.hello._replace(proof=theirs.proof)))
+            reason = refusal_reason(self.hello, theirs)
+            if not reason and theirs.proof and theirs.proof not in self._nonces:
+                reason = f"{self.hello.address} has not opened that stream"
+            if reason or theirs.proof:
+                await context.write(
+                    pack_refusal(reason) if reason else pack_hello(self.hello._replace(proof=theirs.proof))
+                )
                 return
             grant = self._authenticator.admit(context, self.hello, theirs)
             if theirs.role != CLIENT and not self._authenticator.demands_certificates:
@@ -525,7 +527,7 @@ class Peers:
     async def _verify(self, theirs: Hello) -> None:
         """Without certificates: ask the server at the address in `theirs` whether it has opened this stream. Raises
         AccessDenied, TimeoutError."""
-        why = "it does not confirm it"
+        reason = "it does not confirm it"
         try:
             if not theirs.nonce:
                 raise WireError("a server's stream has no nonce")
@@ -534,14 +536,14 @@ class Peers:
             if (answer.proof, answer.servers) == (theirs.nonce, theirs.servers):
                 return
         except (*BROKEN, WireError, OSError, ValueError, Unavailable, AccessDenied) as error:
-            why = reason_of(error)
-        raise AccessDenied(f"the server at {theirs.address} has not opened this stream: {why}")
+            reason = reason_of(error)
+        raise AccessDenied(f"the server at {theirs.address} has not opened this stream: {reason}")
 
     def _check_name(self, theirs: Hello, grant: Grant) -> None:
         """Refuse a stream under the address of a connected peer that has authenticated with another name: it would
         receive that peer's messages. Raises AccessDenied."""
         peer = self._peers.get(theirs.address)
-        if peer is not None and peer.incoming is not None and peer.user != grant.who:
+        if peer is not None and peer.incoming is not None and peer.user != grant.name:
             raise AccessDenied(f"another user is connected as {theirs.address}")
 
     async def _admit(self, theirs: Hello, context: Any, founding: int, grant: Grant) -> None:
@@ -549,7 +551,7 @@ class Peers:
         peer = self._known(theirs.address)
         if peer.incoming is not None:
             peer.incoming.cancel()
-        peer.user = grant.who
+        peer.user = grant.name
         client = grant if theirs.role == CLIENT else None
         if client is not None:
             peer.share.move(user_of(grant, context.peer()))
@@ -587,10 +589,10 @@ class Peers:
 
 def _check_rights(address: Address, grant: Grant, messages: Sequence[Any]) -> None:
     """Raises AccessDenied; WireError for a message that only servers send."""
-    allowed = BRINGS[grant.right]
+    allowed = ALLOWED_MESSAGES[grant.right]
     for message in messages:
         if type(message) not in allowed:
-            needed = NEEDS.get(type(message))
+            needed = MESSAGE_RIGHTS.get(type(message))
             if needed is None:
                 raise WireError(f"{address} sent a {type(message).__name__}, which only servers send")
             grant.require(needed)

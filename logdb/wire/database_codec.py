@@ -73,15 +73,15 @@ NUMBERS: Final = {
 _NUMBERS: Final = {verb: attrgetter(*names) for verb, names in NUMBERS.items() if names}
 
 
-def check_numbers(verb: str, asked: Any) -> None:
+def check_numbers(verb: str, arguments: Any) -> None:
     """Raises ValueError for a number that no version, time, sequence number or count can have."""
     get = _NUMBERS.get(verb)
     if get is None:
         return
-    numbers: Any = get(asked)
+    numbers: Any = get(arguments)
     if (numbers if numbers.__class__ is int else max(numbers)) > MAX_POSITION:
-        name = next(name for name in NUMBERS[verb] if getattr(asked, name) > MAX_POSITION)
-        raise ValueError(f"{name} is {getattr(asked, name)} in a request ({verb}), the limit is 2^63 - 1")
+        name = next(name for name in NUMBERS[verb] if getattr(arguments, name) > MAX_POSITION)
+        raise ValueError(f"{name} is {getattr(arguments, name)} in a request ({verb}), the limit is 2^63 - 1")
 
 
 def _check_count(raw: bytes) -> None:

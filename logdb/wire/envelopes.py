@@ -2,7 +2,7 @@
 
 A node makes parcels with `pack` and reads them with `unpack`; gRPC transports the bytes, with the method `EXCHANGE` and
 the limit `MAX_PARCEL_BYTES`. A node that opens a stream sends its `Hello` first; the other one answers with its own, or
-with a `Refusal` from `why_not`, and both check the other's Hello with it.
+with a `Refusal` from `refusal_reason`, and both check the other's Hello with it.
 
 A parcel is a concatenation of serialized messages, which protobuf parses as one message: so each message is serialized
 once, and its size is known before it is assigned to a parcel.
@@ -228,13 +228,13 @@ def pack_hello(hello: Hello) -> bytes:
     return Parcel(hello=wire).SerializeToString()
 
 
-def pack_refusal(why: str, *, denied: bool = False) -> bytes:
-    """The last parcel of a stream that this node refuses or ends. `why`: a sentence for people."""
-    assert why, "a refusal has a reason"
-    return Parcel(refusal=why, denied=denied).SerializeToString()
+def pack_refusal(reason: str, *, denied: bool = False) -> bytes:
+    """The last parcel of a stream that this node refuses or ends. `reason`: a sentence for people."""
+    assert reason, "a refusal has a reason"
+    return Parcel(refusal=reason, denied=denied).SerializeToString()
 
 
-def why_not(mine: Hello, theirs: Hello) -> str:
+def refusal_reason(mine: Hello, theirs: Hello) -> str:
     """Why these two nodes refuse each other, "" if they do not."""
     if theirs.version != mine.version:
         older = theirs if theirs.version < mine.version else mine

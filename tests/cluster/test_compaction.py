@@ -266,7 +266,7 @@ def test_a_lease_on_the_first_version_keeps_the_whole_log() -> None:
 
 def test_a_client_leases_the_first_version() -> None:
     client = Client()
-    client.call(calls.Hold("one", 0))
+    client.call(calls.LeaseVersion("one", 0))
     client.wait(SECOND // 5)
     assert {hold.version for _, hold in client.take(Hold)} == {0}
 
@@ -684,19 +684,19 @@ def test_a_compaction_may_take_as_long_as_it_goes_on() -> None:
 def test_a_long_lease_is_renewed_at_all_servers_and_a_short_one_sends_nothing() -> None:
     client = Client()
     for _ in range(5):
-        assert client.answers[client.call(calls.Hold("short", 9))] is None
-        client.call(calls.Hold("short", None))
+        assert client.answers[client.call(calls.LeaseVersion("short", 9))] is None
+        client.call(calls.LeaseVersion("short", None))
         client.wait(SECOND // 100)
     client.wait(SECOND)
     assert not client.take(Hold)
-    client.call(calls.Hold("one", 9))
-    client.call(calls.Hold("two", 7))
+    client.call(calls.LeaseVersion("one", 9))
+    client.call(calls.LeaseVersion("two", 7))
     client.wait(SECOND // 5)
     assert {(to, hold.version) for to, hold in client.take(Hold)} == {("m1", 7), ("m2", 7)}
-    client.call(calls.Hold("two", None))
+    client.call(calls.LeaseVersion("two", None))
     client.wait(SECOND // 5)
     assert {hold.version for _, hold in client.take(Hold)} == {9}
-    client.call(calls.Hold("one", None))
+    client.call(calls.LeaseVersion("one", None))
     client.wait(SECOND // 5)
     assert {hold.version for _, hold in client.take(Hold)} == {None}
     client.wait(SECOND)

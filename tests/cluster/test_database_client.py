@@ -451,7 +451,7 @@ def test_servers_may_be_others_from_now_on() -> None:
     client = Client()
     client.call(calls.Get([b"a"]))
     _, txn = committing(client)
-    client.call(calls.Hold("me", 1))
+    client.call(calls.LeaseVersion("me", 1))
     ((_, read),) = client.reads()
     client.take(AwaitVerdicts)
     client.call(calls.SetServers(("m2", "m3", "m1")))

@@ -15,7 +15,7 @@ from logdb.log.engine import Engine, Right
 from logdb.security.certificates import Authority, hosts_of
 from logdb.security.credentials import NONE, Credentials, credentials
 from logdb.security.node_identity import Identity
-from logdb.security.permissions import NEEDS
+from logdb.security.permissions import MESSAGE_RIGHTS
 from logdb.transport.accepted_messages import ONLY_FROM, accepted_by
 from logdb.transport.dialling import OPTIONS, shake_hands
 from logdb.transport.failures import BROKEN, aio
@@ -30,7 +30,7 @@ SEND_S: Final = 5.0
 """A stream that takes nothing for so long is given up: its answers were not read."""
 ANSWER_S: Final = 60.0
 """A server that answers nothing for so long has been brought to a halt."""
-NOT_SENT: Final = {kind for kind, right in NEEDS.items() if right is Right.ADMIN}
+NOT_SENT: Final = {kind for kind, right in MESSAGE_RIGHTS.items() if right is Right.ADMIN}
 """An administrator may change the cluster."""
 Progress = Callable[[int], None]
 
@@ -63,7 +63,7 @@ class Outsider:
 
     def brings(self, role: str) -> set[type]:
         """The messages to try."""
-        return accepted_by(role, self._engine) & (set(NEEDS) - NOT_SENT)
+        return accepted_by(role, self._engine) & (set(MESSAGE_RIGHTS) - NOT_SENT)
 
 
 class Impostor:

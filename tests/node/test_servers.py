@@ -209,11 +209,11 @@ def test_an_ordering_layer_that_was_founded_anew_gets_nothing_of_the_old_log(
     """It would order from 1 again what its servers have had at these GSNs for long."""
     whys: list[str] = []
 
-    def why_not(mine: Hello, theirs: Hello) -> str:
-        whys.append(envelopes.why_not(mine, theirs))
+    def refusal_reason(mine: Hello, theirs: Hello) -> str:
+        whys.append(envelopes.refusal_reason(mine, theirs))
         return whys[-1]
 
-    monkeypatch.setattr(peers, "why_not", why_not)
+    monkeypatch.setattr(peers, "refusal_reason", refusal_reason)
     cluster = clusters(storage=2, failures=1, mapping=1)
     cluster.start(shards=1)
     with logdb.connect(cluster.mapping[0], timeout=WAIT_S) as db:

@@ -271,12 +271,12 @@ def test_who_was_denied_has_changed_nothing(serve: Serve, tokens: Tokens) -> Non
 
 
 def test_every_verb_of_the_wire_has_a_right() -> None:
-    from logdb.server.permissions import NEEDS
+    from logdb.server.permissions import VERB_RIGHTS
 
     names = {Right.NONE: "end cancel", Right.WRITE: "write pin unpin", Right.ADMIN: "compact checkpoint"}
     reads = "get multi_get begin commit scan multi_scan history at outcome watch facts layout frames aborted upload"
     names[Right.READ] = reads
-    assert {name: right for right, text in names.items() for name in text.split()} == NEEDS
+    assert {name: right for right, text in names.items() for name in text.split()} == VERB_RIGHTS
 
 
 # ---- the tokens file changes

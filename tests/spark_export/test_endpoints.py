@@ -197,7 +197,7 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
     """Only a pin keeps the version there. A task that has not read plans again, and the runs of a first use have
     locations of large values that compaction has moved."""
     db = behind.db
-    monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
+    monkeypatch.setattr(remote_source, "PLANNER_LEASE_S", 0)
     disconnect()
     db.put(b"large", bytes(20_000))
     version = db.pin("kept", db.put(b"later", b""))
@@ -285,7 +285,7 @@ def test_a_failed_plan_leaves_no_hold(cluster: Behind, monkeypatch: pytest.Monke
         holders[:] = [other for other in holders if other is not holder]
         end(host, holder)
 
-    monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
+    monkeypatch.setattr(remote_source, "PLANNER_LEASE_S", 0)
     monkeypatch.setattr(cluster_source, "COMPACTION_TIMEOUT_S", 0.5)
     monkeypatch.setattr(ClusterBackend, "call", compacting)
     monkeypatch.setattr(ClusterBackend, "lease", holding)

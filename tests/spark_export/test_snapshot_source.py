@@ -66,7 +66,7 @@ WORLDS = {"directory": directory, "server": server, "cluster": cluster}
 
 @pytest.fixture(autouse=True)
 def short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
+    monkeypatch.setattr(remote_source, "PLANNER_LEASE_S", 0)
 
 
 @pytest.fixture(scope="module", params=WORLDS)
@@ -109,7 +109,7 @@ def test_the_parts_of_changes_have_every_commit_once(sourced: Sourced) -> None:
     expected = {(commit.version, key) for commit in db.watch(since=since, timeout=0) for key in commit.changes}
     source = sourced.source
     for changes_only in (False, True):
-        source.hold("stream", since)
+        source.lease("stream", since)
         request = PlanRequest(version=until, since=since, changes_only=changes_only, part_bytes=PART_BYTES)
         with source.plan(request).job() as plan:
             batches = [
@@ -150,13 +150,13 @@ def test_a_hold_keeps_its_version_from_compaction_until_its_release(own: Sourced
     db, source = own.db, own.source
     while db.compact(own.versions[1]).floor < own.versions[1]:  # until the holds of planners have ended
         pass
-    oldest = source.hold_oldest("first")
+    oldest = source.lease_oldest("first")
     assert oldest == db.oldest_version > 0
     early, late = db.put(b"held", b"1"), db.put(b"held", b"2")
-    source.hold("second", late)
+    source.lease("second", late)
     db.compact(late)
     assert source.at(oldest) == db.oldest_version == oldest
-    source.hold("first", late)  # a holder has one version
+    source.lease("first", late)  # a holder has one version
     source.release("second")
     while db.compact().floor < late:  # until servers have received the new hold
         pass
@@ -165,7 +165,7 @@ def test_a_hold_keeps_its_version_from_compaction_until_its_release(own: Sourced
         source.at(early)
     with pytest.raises(logdb.VersionTrimmed, match=f"version {early} was compacted away"):
         source.plan(PlanRequest(version=early))
-    assert source.hold_oldest("first") == late
+    assert source.lease_oldest("first") == late
     newest = db.put(b"held", b"3")
     source.release("first")
     source.release("first")

@@ -154,7 +154,7 @@ def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
-        ([{}], "no known kind"),
+        ([{}], "an unknown kind"),
         ([{"paxos_member_envelope": {"message": {"accept": {"ballot": {"round": -1}}}}}], "Ballot with round -1"),
         ([{"paxos_member_envelope": {"roster": [1, 2], "message": {}}}], "a Message of an unknown kind"),
         ([{"paxos_join_request": {"nonces": [1, -2]}}], "an invalid position"),
@@ -166,7 +166,7 @@ def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
         (answer({"rows": {"rows": {"values": [b""]}}}), "1 values of 0 kinds where there are 0"),
         (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"v"], "kinds": b"\1"}}}), "1 bytes and of kind 1"),
         (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"v"], "kinds": b"\2"}}}), "1 bytes and of kind 2"),
-        (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"\xff" * 36], "kinds": b"\2"}}}), "which is not a place"),
+        (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"\xff" * 36], "kinds": b"\2"}}}), "is not a place"),
         (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"v"], "kinds": b"\3"}}}), "of kind 3"),
         (part({"map_rows": {"rows": {"keys": [b"k"], "values": [b"v"], "numbers": [1]}}}), "1 numbers for 1 keys"),
         (part({"head_rows": {"rows": [b"k"]}}), "1 strings where each row has 2"),

@@ -20,8 +20,8 @@ from logdb.wire.envelopes import (
     pack,
     pack_hello,
     pack_refusal,
+    refusal_reason,
     unpack,
-    why_not,
 )
 from logdb.wire.limits import (
     MAX_MESSAGE_BYTES,
@@ -250,13 +250,13 @@ def test_a_refusal_arrives() -> None:
     ],
 )
 def test_who_may_talk(theirs: Hello, why: str) -> None:
-    said = why_not(SERVER, theirs)
+    said = refusal_reason(SERVER, theirs)
     assert bool(said) == bool(why)
     assert why in said
 
 
 def test_a_client_that_knows_no_cluster_takes_any() -> None:
-    assert why_not(Hello(VERSION, "", CLIENT, "client-5"), SERVER) == ""
+    assert refusal_reason(Hello(VERSION, "", CLIENT, "client-5"), SERVER) == ""
 
 
 def test_a_newer_version_is_told_from_its_number_though_all_else_has_changed() -> None:
@@ -264,10 +264,10 @@ def test_a_newer_version_is_told_from_its_number_though_all_else_has_changed() -
     hello = unpack(bytes((0x0A, 8, 8, VERSION + 1, 0x18, 99, 0x3A, 2, 0x68, 0x69)))
     assert hello == Hello(VERSION + 1, "", None, "")
     assert isinstance(hello, Hello)
-    assert f"version {VERSION + 1} " in why_not(SERVER, hello)
+    assert f"version {VERSION + 1} " in refusal_reason(SERVER, hello)
     nothing = unpack(bytes.fromhex("0a00"))
     assert isinstance(nothing, Hello)
-    assert "version 0" in why_not(SERVER, nothing)
+    assert "version 0" in refusal_reason(SERVER, nothing)
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\x0a\xff", b'{"hello": 1}'])

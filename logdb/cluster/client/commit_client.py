@@ -160,7 +160,7 @@ class CommitClient:
                 writes: dict[bytes, Value] = dict(request.writes)
                 for key, value, gsn, shard in zip(large, values, result.gsns, result.shards, strict=True):
                     writes[key] = Place(gsn, shard, len(value), digest(value))
-                self._leases.hold(pending.txn, min(result.gsns))
+                self._leases.set(pending.txn, min(result.gsns))
                 self._append_record(pending, request, writes)
             elif isinstance(result, LogFailed) and not pending.is_late:
                 self._context.set_timer(Timer(append), self._context.now + self._context.backoff(3))
@@ -290,7 +290,7 @@ class CommitClient:
 
     def _end(self, pending: PendingCommit, result: Any) -> None:
         pending.is_ended = True
-        self._leases.hold(pending.txn, None)
+        self._leases.set(pending.txn, None)
         self._context.discard_timer(pending.verdict_timer)
         self._context.discard_timer(pending.hedge_timer)
         commits = self.pending[pending.txn]

@@ -14,7 +14,7 @@ from typing import Any
 from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.commit_client import CommitClient
-from logdb.cluster.client.leases import HOLD_NS, CompactionClient, Leases
+from logdb.cluster.client.leases import RENEWAL_NS, CompactionClient, Leases
 from logdb.cluster.client.query_client import QueryClient
 from logdb.cluster.client.read_client import ReadClient
 from logdb.cluster.log_adapter import TIMER, LogAdapter
@@ -35,7 +35,7 @@ class DatabaseConfig:
     `placement`: the shard of each object. `hedge_ns`: a commit record that is not in the log after this time is
     appended once more, in `max_copies` copies at most, unless the placement names its shard. `keys_per_read`: maximum
     number of keys in a query. `session`: no read returns an older version. `transaction_bytes`: maximum size of a
-    commit record. `hold_ns`: how often the lease on the versions in use is renewed.
+    commit record. `renewal_ns`: how often the lease on the versions in use is renewed.
     """
 
     address: Address
@@ -48,7 +48,7 @@ class DatabaseConfig:
     keys_per_read: int = 500
     session: int = 0
     transaction_bytes: int = MAX_TRANSACTION_BYTES
-    hold_ns: int = HOLD_NS
+    renewal_ns: int = RENEWAL_NS
 
 
 class DatabaseClient:
@@ -65,7 +65,7 @@ class DatabaseClient:
         self.log = LogAdapter(config.build_log, replace(config.log, policy=ByObject(order)), rng, context)
         self.queries = queries = QueryClient(context, config.servers)
         queries.saw(config.session)
-        self.leases = Leases(context, config.servers, config.hold_ns)
+        self.leases = Leases(context, config.servers, config.renewal_ns)
         self._compactions = compactions = CompactionClient(context, queries)
         self.commits = CommitClient(
             context,
@@ -95,7 +95,7 @@ class DatabaseClient:
             calls.NewId: self._new_id,
             calls.Commit: self.commits.commit,
             calls.Settle: self.commits.settle,
-            calls.Hold: self._hold,
+            calls.LeaseVersion: self._lease,
             calls.Compact: compactions.compact,
             calls.SetServers: self._set_servers,
             **dict.fromkeys(calls.FOLLOWING, self._call_log),
@@ -155,9 +155,9 @@ class DatabaseClient:
         self._context.open(call, None, lambda: None)
         self.log.call(request, lambda result: self._context.answer(call, result))
 
-    def _hold(self, call: int, request: calls.Hold) -> None:
+    def _lease(self, call: int, request: calls.LeaseVersion) -> None:
         self._context.open(call, None, lambda: None)
-        self.leases.hold(request.holder, request.version)
+        self.leases.set(request.holder, request.version)
         self._context.answer(call, None)
 
     def _set_servers(self, call: int, request: calls.SetServers) -> None:

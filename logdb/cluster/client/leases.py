@@ -20,7 +20,7 @@ from logdb.cores.context import ClientContext, PendingRequests, Timer
 from logdb.cores.effects import MILLISECOND, Address
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 
-HOLD_NS: Final = 100 * MILLISECOND
+RENEWAL_NS: Final = 100 * MILLISECOND
 """How often a client renews its lease."""
 
 
@@ -37,7 +37,7 @@ class Leases:
         self._leased: int | None = None
         self._renewal = Timer(self._renew)
 
-    def hold(self, holder: Hashable, version: int | None) -> None:
+    def set(self, holder: Hashable, version: int | None) -> None:
         """Lease `version` for `holder`; None releases it."""
         if version is not None:
             self.versions[holder] = version

@@ -195,7 +195,7 @@ class Settle(NamedTuple):
     deadline: int | None = None
 
 
-class Hold(NamedTuple):
+class LeaseVersion(NamedTuple):
     """Lease `version` for `holder`, any value of the application, so that it stays readable; None releases it. -> None,
     at once. A lease may come too late for a compaction: a read then raises VersionTrimmed."""
 
@@ -233,6 +233,6 @@ class SetServers(NamedTuple):
 
 
 Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Aborted | Outcome
-Request = Read | NewId | Commit | Settle | Pin | Hold | Compact | SetServers
+Request = Read | NewId | Commit | Settle | Pin | LeaseVersion | Compact | SetServers
 FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
 """Requests to the log that this client accepts too: for followers of the log, which also use `Aborted`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logdb.cluster.client.leases import HOLD_NS
+from logdb.cluster.client.leases import RENEWAL_NS
 from logdb.cores.effects import SECOND, Address
 from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig
@@ -35,7 +35,7 @@ class MappingConfig:
     request_ttl_ns: int = 10 * SECOND
     decide_ns: int = 10 * SECOND
     keep_decisions: int = 10_000
-    gather_ns: int = 3 * HOLD_NS
+    gather_ns: int = 3 * RENEWAL_NS
     lease_ns: int = 5 * SECOND
     takeover_ns: int = 2 * SECOND
     compact_above: float = 1.0

@@ -22,7 +22,7 @@ from logdb.errors import Unavailable  # noqa: E402
 from logdb.node.config import ClusterFile, Misconfigured  # noqa: E402
 from logdb.node.metrics import NodeMetrics  # noqa: E402
 from logdb.node.node import Node, NodeConfig  # noqa: E402
-from logdb.wire.envelopes import VERSION, Hello, pack_hello, unpack, why_not  # noqa: E402
+from logdb.wire.envelopes import VERSION, Hello, pack_hello, refusal_reason, unpack  # noqa: E402
 
 
 async def started(server: Node) -> Node:
@@ -47,7 +47,7 @@ def main(path: Path, port: int) -> None:
         print([metric.samples[0].value for metric in NodeMetrics(server).collect() if metric.name == "counter_end"])
         in_shared_loop(server.close())
     mine = Hello(VERSION, "x", "storage", "a:1")
-    print(why_not(mine, unpack(pack_hello(Hello(VERSION, "x", "keeper", "b:1", engine="counter")))))
+    print(refusal_reason(mine, unpack(pack_hello(Hello(VERSION, "x", "keeper", "b:1", engine="counter")))))
     file = path / "wrong.toml"
     for wrong in ('engine = "none"', 'engine = "counter"\nstep = 0', 'policy = "mask"\nengine = "counter"'):
         file.write_text(f'[cluster]\nname = "x"\n{wrong}\n[keeper.k1]\nlisten = "127.0.0.1:{port}"\n')

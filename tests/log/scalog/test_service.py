@@ -9,7 +9,17 @@ from typing import Any
 import grpc.aio
 
 from logdb.log.scalog import messages as scalog
-from logdb.wire.envelopes import EXCHANGE, VERSION, Envelope, Hello, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.wire.envelopes import (
+    EXCHANGE,
+    VERSION,
+    Envelope,
+    Hello,
+    pack,
+    pack_hello,
+    pack_refusal,
+    refusal_reason,
+    unpack,
+)
 from logdb.wire.limits import MAX_PARCEL_BYTES
 from logdb.wire.proto import peers_pb2
 from logdb.wire.schema import Parcel
@@ -23,7 +33,7 @@ async def exchange(parcels: AsyncIterator[bytes], context: Any) -> AsyncIterator
     async for data in parcels:
         parcel = unpack(data)
         if isinstance(parcel, Hello):
-            why = why_not(SERVER, parcel)
+            why = refusal_reason(SERVER, parcel)
             yield pack_refusal(why) if why else pack_hello(SERVER)
             if why:
                 return

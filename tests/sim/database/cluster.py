@@ -231,7 +231,7 @@ class DatabaseCluster(Cluster):
             placement=PLACEMENTS[self.top.placement],
             hedge_ns=int(self.top.hedge * self.shape.heartbeat_ns),
             keys_per_read=2 if self.top.small_messages else 500,
-            hold_ns=self.shape.heartbeat_ns // 3,
+            renewal_ns=self.shape.heartbeat_ns // 3,
         )
 
         def build(journals: Any, rng: Any) -> DatabaseClient:
@@ -243,7 +243,7 @@ class DatabaseCluster(Cluster):
                     for value in event.request.writes.values():
                         if value is not None and len(value) > INLINE_VALUE_BYTES:
                             self.values[digest(value)] = value
-                if isinstance(event, Call) and isinstance(event.request, calls.Hold):
+                if isinstance(event, Call) and isinstance(event.request, calls.LeaseVersion):
                     holder = address, event.request.holder
                     self._leases.pop(holder, None)
                     if event.request.version:

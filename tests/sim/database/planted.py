@@ -487,7 +487,7 @@ def ignore_client_leases_in_compaction(right: Any, leases: ClientLeases) -> list
     return []
 
 
-@planted(Leases, "hold", seed=4)
+@planted(Leases, "set", seed=4)
 def do_not_send_leases_to_servers(right: Any, holds: Leases, holder: Any, version: int) -> None:
     """Clients keep their leases to themselves."""
 

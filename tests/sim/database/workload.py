@@ -442,15 +442,15 @@ class Application:
         result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION)))
         op.version = op.snapshot = self._expect(op, result, int)
         holder = "export", op.invoked
-        yield requests.Hold(holder, op.version)
+        yield requests.LeaseVersion(holder, op.version)
         try:
             yield Pause(int(self.draw.random() * 20 * MILLISECOND))
             for span in ((b"", None), (b"cell ", b"list 2")):
                 yield from self._pages(op, span, SNAPSHOT, op.version, 40 * MILLISECOND)
         except Overtaken:
-            yield requests.Hold(holder, None)
+            yield requests.LeaseVersion(holder, None)
             raise
-        yield requests.Hold(holder, None)
+        yield requests.LeaseVersion(holder, None)
         self.end(op, "ok")
 
     def _pin(self, op: Op) -> Steps:

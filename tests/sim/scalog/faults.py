@@ -21,7 +21,7 @@ from logdb.log.engine import Right
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages
 from logdb.log.scalog.engine import ORDERING
-from logdb.security.permissions import BRINGS
+from logdb.security.permissions import ALLOWED_MESSAGES
 from tests.sim import faults
 from tests.sim.faults import Trouble
 from tests.sim.process import Process
@@ -31,7 +31,7 @@ from tests.sim.workload import Application
 
 def forged(config: messages.ShardConfig, server: int) -> list[Any]:
     """All messages about a server that a client with the right to write can send to the ordering layer."""
-    kinds: Any = sorted(BRINGS[Right.WRITE] & ORDERING.accepts, key=repr)
+    kinds: Any = sorted(ALLOWED_MESSAGES[Right.WRITE] & ORDERING.accepts, key=repr)
     names = {"shard": config.shard, "epoch": config.epoch, "server": server}
     accusing = [kind for kind in kinds if "server" in kind._fields]
     return [kind(**{name: names[name] for name in kind._fields}) for kind in accusing]

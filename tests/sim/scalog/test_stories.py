@@ -11,7 +11,7 @@ from logdb.log.engine import Right
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages
 from logdb.log.scalog.ordering.commands import FailurePolicy
-from logdb.security.permissions import BRINGS
+from logdb.security.permissions import ALLOWED_MESSAGES
 from tests.sim.checks import check_all, truth_of
 from tests.sim.history import History
 from tests.sim.run import simulate
@@ -103,7 +103,7 @@ def test_forged_messages_of_a_client_change_no_configuration(policy: FailurePoli
                         story.cluster.network.send("client-1", replica.address, message)
         story.pass_time(1)
     assert sent
-    assert sent <= BRINGS[Right.WRITE]
+    assert sent <= ALLOWED_MESSAGES[Right.WRITE]
     story.pass_time(20)
     assert shape_of(story.view()) == before
 
