@@ -159,7 +159,7 @@ def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
         ([{"paxos_member_envelope": {"roster": [1, 2], "message": {}}}], "a Message of an unknown kind"),
         ([{"paxos_join_request": {"nonces": [1, -2]}}], "an invalid position"),
         ([{"mapping_reads": {"reads": [{"consistency": 1}]}}], "a Question of an unknown kind"),
-        ([{"mapping_reads": {"reads": [{"question": {"version": {}}}]}}], "0 is no Consistency"),
+        ([{"mapping_reads": {"reads": [{"question": {"version": {}}}]}}], "0 is not a Consistency"),
         (answer({"entries": {"entries": {"versions": [1]}}}), "0 values of 0 kinds where there are 1"),
         (answer({"entries": {"entries": {"versions": [1], "values": [b""], "kinds": b"\1\1"}}}), "1 values of 2 kinds"),
         (answer({"entries": {"entries": {"versions": [-1], "values": [b""]}}}), "an invalid position"),
