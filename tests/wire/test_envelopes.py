@@ -243,7 +243,7 @@ def test_a_refusal_arrives() -> None:
         (Hello(VERSION, "orders", "storage", ""), "without an address"),
         (Hello(VERSION, "orders", "storage", "10.0.0.1:7400"), "under that same address"),
         (Hello(VERSION, "orders", "storage", "client-5"), "under a name, 'client-5'"),
-        (Hello(VERSION, "orders", "ordering", "b:1"), "none of the ordering replicas in the configuration"),
+        (Hello(VERSION, "orders", "ordering", "b:1"), "not one of the ordering replicas in the configuration"),
         (Hello(VERSION, "orders", "storage", "b:1", founding=7), ""),
         (Hello(VERSION, "orders", "storage", "b:1", founding=8), "met different ordering layers (8 and 7)"),
         (Hello(VERSION, "", CLIENT, "client-5", founding=8), "Restore their directories"),
@@ -272,5 +272,5 @@ def test_a_newer_version_is_told_from_its_number_though_all_else_has_changed() -
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\x0a\xff", b'{"hello": 1}'])
 def test_strangers_are_refused(data: bytes) -> None:
-    with pytest.raises(WireError, match="no parcel"):
+    with pytest.raises(WireError, match="not a parcel"):
         unpack(data)
