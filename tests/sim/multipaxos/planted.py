@@ -20,6 +20,8 @@ from logdb.log.multipaxos.sessions import Run, Sessions
 from logdb.log.multipaxos.state import Applied, LogState
 from logdb.log.paxos.acceptor import Acceptor
 from tests.harness.planting import Plants, planted
+from tests.log.paxos import bugs
+from tests.sim.planted_paxos import bugs_of_paxos
 
 CAUGHT_BY = {
     "accept over a gap": 1,
@@ -46,10 +48,14 @@ CAUGHT_BY = {
     "time records by the leader alone": 130,
     "trim past the end": 2,
     "use the same numbers twice": 1,
-    "vote before the sync": 1,
+    "paxos: accept before persisting": 21,
+    "paxos: count the own vote twice": 6,
+    "paxos: forget values in a promise": 1,
 }
 """The seed that caught each bug when it was last looked at; changes give seeds another meaning."""
-PLANTED: Plants = {}
+PLANTED: Plants = bugs_of_paxos(
+    bugs.accept_before_persisting, bugs.count_the_own_vote_twice, bugs.forget_values_in_a_promise
+)
 Right = Callable[..., Any]
 
 
@@ -166,11 +172,6 @@ def send_all_tags(right: Right, self: RecordStore, first: int, end: int, tags: A
 @planted(Acceptor, "accept", PLANTED)
 def accept_over_a_gap(right: Right, self: Acceptor, first: int, values: Any, commit: int) -> bool:
     return bool(right(self, min(first, self.matched + 1), values, commit))
-
-
-@planted(Acceptor, "when_durable", PLANTED)
-def vote_before_the_sync(right: Right, self: Acceptor, effect: Any) -> Any:
-    return [effect]
 
 
 # ---- a client

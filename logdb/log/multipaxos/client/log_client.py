@@ -154,7 +154,7 @@ class MultiPaxosClient:
 
     def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
         self._context.open(call, None, lambda: None)
-        why = "a log on Multi-Paxos has one shard, on the replicas that every cluster.toml names; none can be added"
+        why = "a log on Multi-Paxos has one shard, on the replicas in every cluster.toml: it cannot be reconfigured"
         self._context.answer(call, Unavailable(why))
 
     def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
