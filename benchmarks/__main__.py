@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks` measures everything, `python -m benchmarks mixed` looks for growth."""
+"""The command: `python -m benchmarks` measures everything, `python -m benchmarks mixed` checks for growth."""
 
 from __future__ import annotations
 

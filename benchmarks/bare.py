@@ -23,7 +23,7 @@ ECHO: Final = (sys.executable, "-m", "benchmarks.bare")
 
 
 class Bare:
-    """Measures both, in between of something else. `close` at the end."""
+    """Measures both, between other measurements. Call `close` at the end."""
 
     def __init__(self, directory: Path) -> None:
         self._echo = subprocess.Popen(ECHO, stdout=subprocess.PIPE, text=True)

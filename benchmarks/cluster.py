@@ -42,7 +42,7 @@ class Found(Protocol):
 
 
 class Cost(NamedTuple):
-    """CPU microseconds of all processes of a role for one committed transaction, with so many clients."""
+    """CPU microseconds of all processes of a role for one committed transaction, with `clients` clients."""
 
     clients: int
     commits_per_s: float
@@ -85,7 +85,7 @@ class Costs(NamedTuple):
 
 
 def cost(path: Path, seconds: float, progress: Progress) -> Costs:
-    """Puts of 100 bytes; each number of clients for so long."""
+    """Puts of 100 bytes, for the same time with each number of clients."""
     with Cluster(path, SHAPE) as cluster:
         pids = {**cluster.pids(), "client": [os.getpid()]}
         return Costs(asyncio.run(_costs(cluster.endpoints, pids, seconds, progress)))

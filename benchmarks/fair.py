@@ -1,6 +1,5 @@
-"""How long a small put waits beside clients that ask for all they may, and alone, in turns of the same run.
-
-The greedy clients are a process of their own: what they do with the answers does not slow the client that is measured.
+"""Latency of small puts beside clients that request as much as they may, and alone, in turns of the same run. The
+greedy clients run in a separate process, so that their own work does not slow the measured client.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from logdb.wire.proto import database_pb2 as pb
 
 KEYS: Final = 100_000
 SCANS: Final = 600
-"""In one message of a greedy client, each of all keys."""
+"""Number of scans in one message of a greedy client, each of all keys."""
 START_S: Final = 1.0
-"""A process has begun by then."""
+"""Time until a new process has started."""
 
 
 class Scale(NamedTuple):
@@ -40,7 +39,7 @@ QUICK = Scale(rounds=1, turn_s=0.2, keys=1_000)
 
 
 class Waited(NamedTuple):
-    """Of small puts: how many seconds each took, by who else was there."""
+    """Seconds that each small put took, by the clients that ran beside it."""
 
     alone: list[float]
     beside_readers: list[float]
@@ -49,10 +48,10 @@ class Waited(NamedTuple):
     def lines(self) -> list[str]:
         """For people."""
 
-        def line(who: str, seconds: list[float]) -> str:
+        def line(beside: str, seconds: list[float]) -> str:
             ms = sorted(1000 * each for each in seconds)
             median, late = statistics.median(ms), ms[len(ms) * 99 // 100]
-            return f"{who}: {len(ms):,} puts, median {median:.1f} ms, p99 {late:.0f} ms, worst {ms[-1]:.0f} ms"
+            return f"{beside}: {len(ms):,} puts, median {median:.1f} ms, p99 {late:.0f} ms, worst {ms[-1]:.0f} ms"
 
         return [
             line("alone", self.alone),
@@ -62,7 +61,7 @@ class Waited(NamedTuple):
 
 
 def _be_greedy(address: str, reads: bool) -> None:
-    """In a process of its own, until it is killed: three clients that scan everything again and again."""
+    """Run three clients that scan everything repeatedly, in a separate process until it is killed."""
 
     async def main() -> None:
         await asyncio.gather(*[_ask_for_all(address, number, reads) for number in range(1, 4)])
@@ -98,7 +97,7 @@ async def _puts(db: logdb.aio.Database, seconds: float, into: list[float]) -> No
 
 
 def measure(directory: Path, scale: Scale, progress: Callable[[str], object]) -> Waited:
-    """In `directory`, with a server of its own. The puts and the greedy clients are in this one process."""
+    """Measure a server of its own in `directory`."""
     return asyncio.run(_measure(directory, scale, progress))
 
 

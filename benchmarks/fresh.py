@@ -1,6 +1,5 @@
-"""Opening a large database: how long it takes and how much memory it needs, each time in a fresh process.
-
-As a program (`python -m benchmarks.fresh DIRECTORY KEYS`) it is that process.
+"""Opening a large database: its duration and memory, each time in a fresh process. `python -m benchmarks.fresh
+DIRECTORY KEYS` is that process.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ READS = 10_000
 
 
 class Figure(NamedTuple):
-    """A number that has no peer. It should be at least `target`, or with `at_most` no more."""
+    """A figure without a peer. `target` is its minimum, or with `at_most` its maximum."""
 
     name: str
     title: str
@@ -61,7 +60,7 @@ def figures(root: Path, scale: Scale, progress: Callable[[str], None]) -> list[F
 
 
 def load(path: Path, keys: int) -> None:
-    """Put so many keys, and close the database behind a checkpoint of them all."""
+    """Put this number of keys, and close the database with a checkpoint of all of them."""
     db = LogDBCoroutines(path)
     pairs = ((key_of(number), os.urandom(VALUE_BYTES)) for number in range(keys))
     while burst := list(islice(pairs, 20 * WRITERS)):
@@ -92,7 +91,7 @@ def key_of(number: int) -> bytes:
 
 
 def main(path: str, keys: int) -> None:
-    """Print the answer of `opened`, and leave without closing: a checkpoint is not to be written now."""
+    """Print the result for `opened`, and end without closing the database, which would write a checkpoint."""
     begun = time.perf_counter()
     db = logdb.open(path, create=False)
     took = time.perf_counter() - begun

@@ -28,11 +28,11 @@ from benchmarks.servers.cluster import SHAPE
 from benchmarks.traced import Note, noted, read
 
 GOAL = 3.0
-"""A commit takes at most so many times its bare syncs and messages."""
+"""Goal: maximum ratio of a commit's time to that of its bare syncs and messages."""
 
 
 class Hop(NamedTuple):
-    """`kind`: "message", "sync", or "work" (whatever else a process does)."""
+    """`kind`: "message", "sync", or "work" (everything else that a process does)."""
 
     name: str
     kind: str
@@ -83,11 +83,11 @@ class Split(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times that a commit takes."""
+        """The ratio of a commit's time to `bare_us`."""
         return self.commit_us / self.bare_us
 
     def of_kind(self, kind: str) -> float:
-        """The sum of such hops."""
+        """The sum of the hops of a kind."""
         return sum([us for hop, us in zip(HOPS, self.hops, strict=True) if hop.kind == kind])
 
     def table(self) -> Table:
@@ -108,7 +108,7 @@ class Split(NamedTuple):
             ("a bare message, one way", "median", f"{self.message_us:,.0f}"),
             ("a bare sync", "median", f"{self.sync_us:,.0f}"),
             (f"{MESSAGES} bare messages and {SYNCS} bare syncs", "sum", f"{self.bare_us:,.0f}"),
-            (f"a commit is so many times that (goal: at most {GOAL:g})", "ratio", f"{self.ratio:.2f}"),
+            (f"ratio of a commit to these (goal: at most {GOAL:g})", "ratio", f"{self.ratio:.2f}"),
         ]
 
     def markdown(self) -> str:
@@ -171,7 +171,7 @@ class Log:
         self._times = {process: [note.at for note in ones] for process, ones in notes.items()}
 
     def after(self, at: int, process: str, what: str, kind: str = "", peer: str = "") -> Note:
-        """The first such note from a moment on. Raises LookupError."""
+        """The first matching note at or after a time. Raises LookupError."""
         notes = self._notes[process]
         for index in range(bisect_left(self._times[process], at), len(notes)):
             if _fits(notes[index], what, kind, peer):
@@ -179,7 +179,7 @@ class Log:
         raise LookupError(f"{process} {what} no {kind}")
 
     def before(self, at: int, process: str, what: str, kind: str = "", peer: str = "") -> Note:
-        """The last such note up to a moment. Raises LookupError."""
+        """The last matching note at or before a time. Raises LookupError."""
         notes = self._notes[process]
         for index in range(bisect_left(self._times[process], at + 1) - 1, -1, -1):
             if _fits(notes[index], what, kind, peer):

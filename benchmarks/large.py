@@ -31,7 +31,7 @@ MIB = 1 << 20
 KEYS = 3
 SMALL_BYTES = 100
 REST_S = 1.0
-"""Memory is looked at so long after the last request."""
+"""Time between the last request and the measurement of memory."""
 
 
 class Scale(NamedTuple):
@@ -77,7 +77,7 @@ def memory_of(pid: int) -> Memory:
 
 
 def forget_peak(pid: int) -> None:
-    """Have the peak counted from now on."""
+    """Reset the measured peak."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 

@@ -22,7 +22,7 @@ SCANNED: Final = 10
 ROUNDS: Final = 7
 VALUE: Final = bytes(100)
 Putting = Callable[[Path, Sequence[bytes], bool], None]
-"""Writes the keys in one durable transaction of a new database, and scans from each key on after its put if asked."""
+"""Writes the keys in one durable transaction of a new database; with scans, also scans from each key after its put."""
 
 
 def with_logdb(path: Path, keys: Sequence[bytes], scans: bool) -> None:

@@ -1,6 +1,6 @@
 """The process of one engine in the long load (`python -m benchmarks.loading ENGINE DIRECTORY KEYS ORDER PASSES STAGE`).
 
-It prints one line of JSON for each thing that its parent wants to know, and ends when its parent does. `STAGE` is
+It prints a line of JSON for each event that its parent records, and ends when its parent does. `STAGE` is
 
 `write`    load all keys and overwrite them so many times over, then go on overwriting until it is killed
 `open`     open what was killed, read a key, and close
@@ -27,7 +27,7 @@ from benchmarks.workloads import PEERS, VALUE_BYTES
 
 BATCH_ROWS: Final = 1_000
 READ_EVERY: Final = 10
-"""After so many batches there are `GETS` gets and `SCANS` scans of `SCAN_ROWS`."""
+"""Number of batches after which `GETS` gets and `SCANS` scans of `SCAN_ROWS` follow."""
 GETS: Final = 100
 SCANS: Final = 10
 SCAN_ROWS: Final = 100
@@ -40,7 +40,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 class Phase:
-    """Batches of writes with reads between them, and what they took. `choose` draws a key that exists."""
+    """Batches of writes with reads between them, and their durations. `choose` draws a key that exists."""
 
     def __init__(self, name: str, rows: int, path: Path, session: Session, choose: Callable[[], int]) -> None:
         self._name, self._rows, self._path, self._session, self._choose = name, rows, path, session, choose
@@ -152,7 +152,7 @@ def put_all(phase: Phase, session: Session, numbers: Iterable[int], loaded: list
 
 
 def value_of(number: int) -> bytes:
-    """Begins with the key. It is another one each time: an engine may see that nothing changes."""
+    """A value that begins with the key. It differs each time: an engine may skip a write that changes nothing."""
     key = key_of(number)
     rest = VALUE_BYTES - len(key)
     at = random.randrange(len(NOISE) - rest)
@@ -169,14 +169,14 @@ def shuffled(count: int, seed: int) -> Iterator[int]:
             yield number
 
 
-def report(event: str, **what: Any) -> None:
+def report(event: str, **fields: Any) -> None:
     """A line for the parent."""
-    sys.stdout.write(json.dumps({"event": event, **what}) + "\n")
+    sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
     sys.stdout.flush()
 
 
 def die_with_the_parent() -> None:
-    """Have the system kill this process when its parent ends, however it does."""
+    """Let the system kill this process when its parent ends for any reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -39,8 +39,8 @@ class ClientCost(NamedTuple):
 
 
 def client_cost(batches: int = 3_000, records: int = 100, bytes: int = 100) -> ClientCost:
-    """Appends of so many records in one call, the same records in calls of one each (several of which share a batch),
-    and a subscription that is given them."""
+    """Appends of this number of records in one call, the same records in calls of one each (several of which share a
+    batch), and a subscription that receives them."""
     return ClientCost(
         append_us=_appends(batches, records, bytes),
         small_append_us=_small_appends(batches // 10, records, bytes),
@@ -109,7 +109,7 @@ def _client() -> LogClient:
 
 
 def _sent(effects: Sequence[Effect], kind: type) -> Any:
-    """The message of that kind that is sent."""
+    """The sent message of that kind."""
     for effect in effects:
         if type(effect) is Send and type(effect.message) is kind:
             return effect.message

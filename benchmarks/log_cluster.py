@@ -40,7 +40,7 @@ class ClusterFigure(NamedTuple):
 
 
 def measure(path: Path, name: str, seconds: float = 3.0, record_bytes: int = 100) -> list[ClusterFigure]:
-    """Batches of 1 and of 100 records, each for so many seconds, on the cluster of `SHAPES` with that name."""
+    """Batches of 1 and of 100 records, each for `seconds`, on the cluster of `SHAPES` with that name."""
     with Cluster(path, SHAPES[name]) as cluster, connect(cluster.endpoints) as log:
         pids = {**cluster.pids(), "client": [os.getpid()]}
         found = []

@@ -33,7 +33,7 @@ from benchmarks.workloads import PEERS, VALUE_BYTES
 
 SAMPLE_S: Final = 0.25
 SAMPLES: Final = 400
-"""At most so many of an engine are kept."""
+"""Maximum number of samples kept for an engine."""
 BINS: Final = 120
 """Points of a phase in the plot."""
 ROW_BYTES: Final = len(key_of(0)) + VALUE_BYTES
@@ -42,7 +42,7 @@ ENGINES: Final = tuple(kind.name for kind in PEERS)
 OURS: Final = LogDB.name
 
 MAX_WRITTEN: Final = ((5_000_000, 6.0), (20_000_000, 12.0))
-"""Bytes written for a byte of data on overwrite, with at most so many keys; in the order of the keys a third."""
+"""(maximum number of keys, maximum bytes written for a byte of data on overwrite); a third of it in key order."""
 LONGEST_BATCH_S: Final = 0.5
 MAX_SPACE: Final = 2.5
 MAX_COMPACTION: Final = 2.0
@@ -165,7 +165,7 @@ class Aim(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether it is reached."""
+        """Whether the aim is reached."""
         return self.figure > self.bound if self.at_least else self.figure <= self.bound
 
     def __str__(self) -> str:
@@ -309,7 +309,7 @@ def _process(
 
 @contextmanager
 def _sampled(pid: int, path: Path, begun: float, samples: list[tuple[float, float, float, int]]) -> Iterator[None]:
-    """Look at the process again and again while the block runs."""
+    """Sample the process periodically while the block runs."""
     over = threading.Event()
 
     def look() -> None:

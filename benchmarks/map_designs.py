@@ -277,7 +277,7 @@ def measure(root: Path, keys: int, rows: int, passes: int, progress: Callable[[s
 
 
 def run(path: Path, design: str, keys: int, batch_rows: int, passes: int) -> Trial:
-    """Load the keys in random order, overwrite them at random so many times over, and read."""
+    """Load the keys in random order, overwrite all `passes` times in random order, and read."""
     path.mkdir()
     log, draw = Log(path / "log"), random.Random(2)
     kind, slice_rows = DESIGNS[design]

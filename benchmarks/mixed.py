@@ -1,4 +1,4 @@
-"""An hour of everything at once: are memory, disk and latency level?
+"""An hour of all operations at once: whether memory, disk use and latency stay level.
 
 Two threads read, write, scan, delete and run transactions on a set of keys that stays as large as it is, while versions
 are compacted as they age: in a database of this process, or through a server, whose memory is looked at then.
@@ -73,7 +73,7 @@ class Sample(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """`growth`: by what share a series of windows grows over them. `z`: of Mann and Kendall."""
+    """`growth`: the relative growth of a series of windows; above `most` it counts. `z`: of the Mann-Kendall test."""
 
     title: str
     windows: list[float]
@@ -83,7 +83,7 @@ class Trend(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Whether it is not level."""
+        """Whether the series grows."""
         return self.z > MIN_Z and self.growth > self.most
 
     def __str__(self) -> str:
@@ -163,9 +163,9 @@ def run(where: str, path: Path, keys: int, minutes: float, progress: Callable[[s
         for number in range(0, keys, BATCH_KEYS):
             batch = range(number, min(number + BATCH_KEYS, keys))
             db.multi_put({key_of(member): random.randbytes(VALUE_BYTES) for member in batch})
-        over = threading.Event()
-        running = [threads.submit(work, db, keys, over, latencies) for _ in range(THREADS)]
-        running.append(threads.submit(compact, db, seconds / COMPACTIONS, over))
+        stop = threading.Event()
+        running = [threads.submit(work, db, keys, stop, latencies) for _ in range(THREADS)]
+        running.append(threads.submit(compact, db, seconds / COMPACTIONS, stop))
         begun, samples = time.monotonic(), list[Sample]()
         try:
             while (now := time.monotonic() - begun) < seconds and not any(future.done() for future in running):
@@ -178,9 +178,9 @@ def run(where: str, path: Path, keys: int, minutes: float, progress: Callable[[s
                 progress(
                     f"{where}: {now / 60:.1f} of {minutes:g} minutes, {held.anonymous:.0f} MiB, disk {disk:.0f} MiB"
                 )
-                over.wait(seconds / SAMPLES)
+                stop.wait(seconds / SAMPLES)
         finally:
-            over.set()
+            stop.set()
         operations = sum((future.result() for future in running), Counter[str]())
     return Mixed(where, minutes, dict(operations), samples)
 
@@ -213,12 +213,12 @@ def _connected(address: str, process: subprocess.Popen[bytes]) -> logdb.Database
             time.sleep(0.05)
 
 
-def work(db: logdb.Database, keys: int, over: threading.Event, latencies: Latencies) -> Counter[str]:
-    """One operation after another, drawn at random, until it is over; returns how many there were of each."""
+def work(db: logdb.Database, keys: int, stop: threading.Event, latencies: Latencies) -> Counter[str]:
+    """Run random operations one after another until `stop` is set; returns the number of each kind."""
     done: Counter[str] = Counter()
     draw = random.Random()
     kinds, weights = list(MIX), list(MIX.values())
-    while not over.is_set():
+    while not stop.is_set():
         (kind,) = draw.choices(kinds, weights)
         key = key_of(draw.randrange(HOT_KEYS, keys))
         group = [key_of(draw.randrange(HOT_KEYS, keys)) for _ in range(BATCH_KEYS if kind == "batch" else GROUP_KEYS)]
@@ -244,11 +244,11 @@ def work(db: logdb.Database, keys: int, over: threading.Event, latencies: Latenc
     return done
 
 
-def compact(db: logdb.Database, every_s: float, over: threading.Event) -> Counter[str]:
-    """Keep what was written since the compaction before the last, again and again."""
+def compact(db: logdb.Database, every_s: float, stop: threading.Event) -> Counter[str]:
+    """Compact periodically; each compaction keeps the versions written since the one before it."""
     done: Counter[str] = Counter()
     before = db.version
-    while not over.wait(every_s):
+    while not stop.wait(every_s):
         newest = db.version
         db.compact(before)
         before = newest

@@ -1,6 +1,6 @@
 """Interleaved measuring: every contestant has its turn in every round, so that drift of the machine hits all alike.
 
-The order is another in each round, lest a rhythm of the machine favours the same one again and again.
+The order changes in each round, so that a periodic disturbance of the machine does not always hit the same contestant.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 Step = Callable[[], int]
-"""Does a small piece of work, and returns how many operations that was."""
+"""Does a small amount of work, and returns the number of operations."""
 
 
 class Scale(NamedTuple):
-    """How much is measured. `many_keys`: for the opening and the memory."""
+    """The scale of the measurements. `many_keys`: for the opening and the memory."""
 
     keys: int
     many_keys: int
@@ -59,7 +59,7 @@ def interleaved(contestants: Mapping[str, Sequence[Step]], scale: Scale) -> dict
 
 
 def rate(steps: Sequence[Step], seconds: float, threads: ThreadPoolExecutor) -> float:
-    """Operations per second when every step is repeated for so long, each in a thread of its own if they are many."""
+    """Operations per second of steps repeated for `seconds`, each in a thread of its own if there are several."""
     if len(steps) == 1:
         begun = time.perf_counter()
         done = repeat(steps[0], begun + seconds)
@@ -73,7 +73,7 @@ def rate(steps: Sequence[Step], seconds: float, threads: ThreadPoolExecutor) -> 
 
 
 def repeat_from(line: threading.Barrier, started: Sequence[float], step: Step, seconds: float) -> int:
-    """As `repeat`, from when all have come to the line."""
+    """As `repeat`, but begins when all threads have reached the barrier."""
     line.wait()
     return repeat(step, started[0] + seconds)
 

@@ -46,7 +46,7 @@ TARGETS: Mapping[tuple[str, int, str], float] = {
     ("transaction", 8, "Redis"): 2.0,
     ("transaction", 64, "Redis"): 5.0,
 }
-"""At least how many times the rate of a peer, by workload and number of clients."""
+"""Minimum ratio to the rate of a peer, by workload and number of clients."""
 
 Operation = Callable[[Client, Iterator[list[bytes]], bytes], Awaitable[object]]
 
@@ -185,7 +185,7 @@ async def _measure(
 async def _rate(
     operation: Operation, clients: Sequence[Client], keys: Sequence[bytes], value: bytes, seconds: float
 ) -> float:
-    """Operations per second of so many coroutines."""
+    """Operations per second of a number of coroutines."""
     endless = cycle(keys)
     groups = iter(lambda: list(islice(endless, GROUP_KEYS)), [])
     begun = time.perf_counter()

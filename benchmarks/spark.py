@@ -34,7 +34,7 @@ from spark_export import export_snapshot, session
 VALUE_BYTES: Final = 100
 LOADED_TOGETHER: Final = 20_000
 LAST: Final = 16
-"""An incremental export reads the last of so many parts of the log."""
+"""Number of parts of the log; an incremental export reads the last one."""
 SAMPLE_S: Final = 0.1
 FEW: Final = "-few"
 """Ends the name of the same work on few rows: what of the time is its fixed start."""
@@ -46,7 +46,7 @@ ROWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("version
 
 
 class Scale(NamedTuple):
-    """How much: rows, keys, cores of Spark, and how often each thing is timed."""
+    """The scale: rows, keys, cores of Spark, and the number of rounds."""
 
     rows: int
     keys: int

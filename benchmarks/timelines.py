@@ -219,7 +219,7 @@ async def _observed(title: str, endpoints: str, steps: Sequence[Step], seconds: 
 
 
 async def _capacity(db: logdb.aio.Database, seconds: float) -> float:
-    """Transactions per second when so many coroutines commit one after another."""
+    """Transactions per second of `CLIENTS` coroutines that each commit one after another."""
     done, end = 0, time.perf_counter() + seconds
 
     async def client() -> None:

@@ -346,7 +346,7 @@ def watch(
         try:
             with Interrupts() as interrupts:
                 for change in itertools.islice(changes, limit):
-                    with interrupts.held():
+                    with interrupts.delayed():
                         click.echo(_change_json(change, notation) if as_json else _change_line(change, notation))
                         seen = change.version
         except KeyboardInterrupt:

@@ -1,7 +1,7 @@
 """Bytes as people and programs write them: text, hexadecimal, files, and JSON.
 
-In JSON, bytes that are UTF-8 are a string and others are `{"base64": "..."}`. In CSV, bytes that are no
-UTF-8 (or that CSV readers are known to change) are `base64:...`.
+In JSON, bytes that are UTF-8 are a string and others are `{"base64": "..."}`. In CSV, bytes that are not UTF-8 (or that
+CSV readers are known to change) are `base64:...`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Notation:
         self.is_hex = is_hex
 
     def read(self, text: str) -> bytes:
-        """The bytes that `text` means. Raises BadInput."""
+        """The bytes that `text` encodes. Raises BadInput."""
         if not self.is_hex:
             return text.encode("utf-8", "surrogateescape")
         try:
@@ -62,20 +62,17 @@ HEX: Final = Notation(is_hex=True)
 
 
 def escaped(data: bytes, keep: str = "") -> str:
-    """The text that `data` is, with \\xNN for bytes that are no UTF-8 and escapes for what cannot be
-    printed.
-    """
+    """`data` as text, with \\xNN for bytes that are not UTF-8 and escapes for characters that cannot be printed."""
     text = data.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
-        for char in text
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
     )
 
 
 def to_json(data: bytes) -> Json:
-    """A string, or {"base64": ...} for bytes that are no UTF-8."""
+    """A string, or {"base64": ...} for bytes that are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -92,14 +89,14 @@ def from_json(value: Json) -> bytes:
 
 
 def _no_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON (write null, or a string)")
+    raise ValueError(f"{constant} is not JSON (write null, or a string)")
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_json)
 
 
 def parsed_json(text: str) -> Any:
-    """What a JSON text means. Raises ValueError: also for NaN and infinities, and for what is nested too deeply."""
+    """The value of a JSON text. Raises ValueError, also for NaN, infinities and values that are nested too deeply."""
     try:
         return _DECODER.decode(text)
     except RecursionError:

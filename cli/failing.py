@@ -107,7 +107,7 @@ def _end_quietly() -> NoReturn:
 
 
 class OneLineGroup(click.Group):
-    """The root group: runs a command and ends the process as this module says."""
+    """The root group: runs a command, prints its error and ends the process with its exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with explained():

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for the end of a step, so that what has been done is known when it comes."""
+"""Delays Ctrl-C until the end of a step, so that an interrupted command can report the steps that it has completed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from types import FrameType
 
 
 class Interrupts:
-    """While it is entered, Ctrl-C inside a `held` block comes at the end of the block; a second one comes at once."""
+    """In this context, Ctrl-C inside a `delayed` block is raised at the end of the block; a second one is raised at
+    once."""
 
     def __init__(self) -> None:
-        self._holding = self._pending = False
+        self._is_delayed = self._pending = False
 
     def __enter__(self) -> Interrupts:
         self._before = signal.signal(signal.SIGINT, self._on_signal)
@@ -22,17 +23,17 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._holding or self._pending:
+        if not self._is_delayed or self._pending:
             raise KeyboardInterrupt
         self._pending = True
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold Ctrl-C back until the end of the block."""
-        self._holding = True
+    def delayed(self) -> Iterator[None]:
+        """Delay Ctrl-C until the end of the block."""
+        self._is_delayed = True
         try:
             yield
         finally:
-            self._holding = False
+            self._is_delayed = False
         if self._pending:
             raise KeyboardInterrupt

@@ -1,10 +1,10 @@
-"""Which log the commands of `logdb log` work on: one in a directory of its own, a database's, or that of a cluster.
+"""The log of the commands of `logdb log`: in a directory of its own, that of a database, or that of a cluster.
 
     LOG      the identity: format version and the id of the log, as TOML
     LOCK     held (flock) by who appends or trims
     log/     the segments
 
-The log of a database is read here and never written: only the database knows what may stand in it.
+The log of a database is only read here: only the database can write valid records to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class InDirectory:
-    """A log in a directory, or that of the database which is there."""
+    """A log in a directory, or the log of the database in that directory."""
 
     path: Path
 
@@ -128,8 +128,8 @@ class OfCluster:
             raise Failure(str(error), FAILED) from error
 
 
-def _of_database(what: object) -> BadInput:
-    return BadInput(f"{what} belongs to a database: its log takes records only by put, txn and the like")
+def _of_database(place: object) -> BadInput:
+    return BadInput(f"{place} belongs to a database: its log takes records only by put, txn and the like")
 
 
 # ---- directories

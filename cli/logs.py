@@ -131,7 +131,7 @@ def subscribe(
         try:
             with Interrupts() as interrupts:
                 while (batch := _next(subscription, position, tail, timeout)) is not None:
-                    with interrupts.held():
+                    with interrupts.delayed():
                         table = (_row(record, kinds) for record in batch.records)
                         rendering.rows(COLUMNS, table, as_json=as_json, notation=notation, tables=False)
                         sys.stdout.flush()

@@ -1,6 +1,4 @@
-"""Output: tables and colours where a person looks at a terminal, tab-separated lines in a pipe, JSON for
-programs.
-"""
+"""Output: tables and colours on a terminal, tab-separated lines in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -53,10 +51,7 @@ def rows(
     write = sys.stdout.write  # click.echo flushes every line
     if as_json:
         for row in table:
-            write(
-                line({name: _json_cell(cell, notation) for name, cell in zip(columns, row, strict=True)})
-                + "\n"
-            )
+            write(line({name: _json_cell(cell, notation) for name, cell in zip(columns, row, strict=True)}) + "\n")
     elif tables and sys.stdout.isatty():
         _tables(columns, iter(table), notation)
     else:
@@ -104,7 +99,7 @@ Tick = Callable[[int, int | None], None]
 
 
 @contextmanager
-def progress(what: str, unit: str = "", *, is_bytes: bool = False) -> Iterator[Tick]:
+def progress(title: str, unit: str = "", *, is_bytes: bool = False) -> Iterator[Tick]:
     """A progress bar with its rate on stderr, if that is a terminal. `unit`: of what is counted."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
@@ -135,7 +130,7 @@ def progress(what: str, unit: str = "", *, is_bytes: bool = False) -> Iterator[T
         nonlocal task
         if task is None:
             bar.start()
-            task = bar.add_task(what, total=total, rate="")
+            task = bar.add_task(title, total=total, rate="")
         speed = bar.tasks[0].speed
         rate = "" if speed is None else f"{speed / 1e6:,.1f} MB/s" if is_bytes else f"{speed:,.0f} {unit}/s"
         bar.update(task, completed=done, total=total, rate=rate)
@@ -148,10 +143,10 @@ def progress(what: str, unit: str = "", *, is_bytes: bool = False) -> Iterator[T
 
 
 @contextmanager
-def counting(what: str, unit: str) -> Iterator[Callable[[int], None]]:
+def counting(title: str, unit: str) -> Iterator[Callable[[int], None]]:
     """As `progress`, for work that reports how much it has done since the last report."""
     done = 0
-    with progress(what, unit) as tick:
+    with progress(title, unit) as tick:
 
         def add(count: int) -> None:
             nonlocal done

@@ -74,7 +74,7 @@ class Shell(cmd.Cmd):
         return False
 
     def emptyline(self) -> bool:
-        """Nothing; `cmd` would repeat the last line."""
+        """No effect; `cmd` would repeat the last line."""
         return False
 
     def _run(self, verb: str, args: Sequence[str]) -> None:
@@ -114,11 +114,7 @@ class Shell(cmd.Cmd):
             self._open_transaction.close()
         finally:
             self._session.transaction = None
-        click.echo(
-            f"committed at version {transaction.version}"
-            if transaction.writes
-            else "nothing was to be written"
-        )
+        click.echo(f"committed at version {transaction.version}" if transaction.writes else "nothing was to be written")
 
     def _abort(self, args: Sequence[str]) -> None:
         self._transaction_needed()
@@ -155,11 +151,11 @@ class Shell(cmd.Cmd):
             self._run(args[0], ["--help"])
 
     def completenames(self, text: str, *ignored: object) -> list[str]:
-        """The verbs that begin so."""
+        """The verbs that begin with this text."""
         return [f"{name} " for name in sorted({*self._commands, *OWN_VERBS}) if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, *ignored: object) -> list[str]:
-        """The options of the line's command that begin so."""
+        """The options of the line's command that begin with this text."""
         command = self._commands.get(line.split(maxsplit=1)[0])
         options = [] if command is None else [name for param in command.params for name in param.opts]
         return [f"{name} " for name in options if name.startswith("--") and name.startswith(text)]

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def format_of(path: str) -> str | None:
-    """The format that the file's suffix tells: .csv, .jsonl, .ndjson or .parquet, also before .gz or .zip."""
+    """The format of a file by its suffix: .csv, .jsonl, .ndjson or .parquet, also before .gz or .zip."""
     name = Path(path)
     if name.suffix in (".gz", ".zip"):
         name = name.with_suffix("")
@@ -57,7 +57,7 @@ class Source:
         raise NotImplementedError
 
     def position(self) -> int:
-        """How far reading has come."""
+        """The position of the reader in the file."""
         raise NotImplementedError
 
 
@@ -90,7 +90,7 @@ class TextSource(Source):
             raise BadInput(f"{self.where(number)}: byte {error.start + 1} is not UTF-8") from error
         except BadInput:
             raise
-        except Exception as error:  # damaged archives raise whatever their bytes lead to
+        except Exception as error:  # damaged archives may raise any exception
             if not self._is_packed or _is_of_system(error):
                 raise
             raise BadInput(f"{self.where(number + 1)}: it cannot be unpacked: {error}") from error
@@ -108,9 +108,7 @@ class TextSource(Source):
             with zipfile.ZipFile(self._raw) as archive:
                 names = archive.namelist()
                 if len(names) != 1:
-                    raise BadInput(
-                        f"{self.path}: an archive must hold one file to import, this one holds {len(names)}"
-                    )
+                    raise BadInput(f"{self.path}: an archive must hold one file to import, this one holds {len(names)}")
                 with archive.open(names[0]) as member:
                     yield member
         else:
@@ -140,9 +138,7 @@ class CsvSource(TextSource):
                 if len(cells) != len(header):
                     if not cells:
                         continue
-                    raise BadInput(
-                        f"{self.where(reader.line_num)}: {len(cells)} columns, the header has {len(header)}"
-                    )
+                    raise BadInput(f"{self.where(reader.line_num)}: {len(cells)} columns, the header has {len(header)}")
                 yield (
                     reader.line_num,
                     dict(zip(header, map(_typed, cells) if self._typed else cells, strict=True)),
@@ -224,18 +220,19 @@ class ParquetSource(Source):
                             yield self._done, row
         except BadInput:
             raise
-        except Exception as error:  # damaged files raise whatever their bytes lead to
+        except Exception as error:  # damaged files may raise any exception
             if _is_of_system(error):
                 raise
             raise BadInput(f"{self.where(self._done + 1)}: {error}") from error
 
     def _python(self, batch: Any) -> Iterator[Row]:
-        """The rows of a batch of Arrow's. Raises BadInput for what Python has not, such as a date after 9999."""
+        """The rows of an Arrow batch. Raises BadInput for values that Python does not have, such as a date after
+        9999."""
         try:
             yield from batch.to_pylist()
             return
         except Exception:
-            pass  # of which row and column, is found one by one
+            pass  # convert cell by cell to find the row and column
         for at in range(batch.num_rows):
             row: Row = {}
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -248,7 +245,7 @@ class ParquetSource(Source):
 
 
 def _is_of_system(error: Exception) -> bool:
-    """Whether it is the system that could not read, and not the bytes that make no sense (a place before the file)."""
+    """Whether the system has failed to read, and not the parser at malformed bytes (an offset before the file)."""
     return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
 
 

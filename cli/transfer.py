@@ -32,7 +32,7 @@ EXPORTED_FORMATS: Final = (*FORMATS, "delta")
 EXPORTED_COLUMNS: Final = {"key", "value", "version"}
 
 Entry = Callable[[int, Row], tuple[bytes, bytes]]
-"""The key and the value that a row with its number becomes. Raises BadInput."""
+"""Makes the key and the value of a row from its number and content. Raises BadInput."""
 
 
 # ---- import
@@ -40,22 +40,12 @@ Entry = Callable[[int, Row], tuple[bytes, bytes]]
 
 @click.command("import")
 @click.argument("file")
-@click.option(
-    "--format", "kind", type=click.Choice(FORMATS), help="The file's format (default: by its suffix)."
-)
-@click.option(
-    "--key", "key_columns", metavar="COL[,COL...]", help="The columns that form the key, joined with /."
-)
-@click.option(
-    "--key-template", metavar="TEXT", help="The key with columns filled in: '{year}-{month:02d}-{carrier}'."
-)
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="The file's format (default: by its suffix).")
+@click.option("--key", "key_columns", metavar="COL[,COL...]", help="The columns that form the key, joined with /.")
+@click.option("--key-template", metavar="TEXT", help="The key with columns filled in: '{year}-{month:02d}-{carrier}'.")
 @click.option("--prefix", default="", metavar="P", help="Prefix every key with P.")
-@click.option(
-    "--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows in one transaction."
-)
-@click.option(
-    "--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Skip the first N rows."
-)
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows in one transaction.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Skip the first N rows.")
 @label
 @as_json
 @database
@@ -98,9 +88,7 @@ def import_(
         raise click.UsageError(f"the suffix of {file} names no format: use --format {'|'.join(FORMATS)}")
     makes_key = key_columns is not None or key_template is not None
     source = open_source(file, kind, typed=makes_key)
-    entry = (
-        _restored(source, kind) if not makes_key else _composed(source, _template(key_columns, key_template))
-    )
+    entry = _restored(source, kind) if not makes_key else _composed(source, _template(key_columns, key_template))
     with session.open(read_only=False, create=True) as db:
         work = Import(db, source, entry, prefix.encode("utf-8", "surrogateescape"), batch, label, skip)
         version = work.run()
@@ -124,19 +112,17 @@ def _import_export(session: Session, file: str, batch: int, label: str, as_json:
     with session.open(read_only=False, create=True) as db, rendering.progress("importing", "rows") as tick:
         rows = restoring.import_export(db, file, batch_rows=batch, label=label, progress=tick)
         version = db.version
-    rendering.answer(
-        as_json, {"rows": rows, "version": version}, f"{rows:,} rows imported, version {version}"
-    )
+    rendering.answer(as_json, {"rows": rows, "version": version}, f"{rows:,} rows imported, version {version}")
 
 
-def _spark_export(module: str, why: str) -> Any:
+def _spark_export(module: str, reason: str) -> Any:
     """A module of `spark_export`. Raises Failure with what to install."""
     try:
         return importlib.import_module(f"spark_export.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas", "numpy"):
             raise
-        raise Failure(f"{why}: pip install 'logdb[spark]'", FAILED) from error
+        raise Failure(f"{reason}: pip install 'logdb[spark]'", FAILED) from error
 
 
 class Import:
@@ -150,7 +136,7 @@ class Import:
         self.done = skip
 
     def run(self) -> int | None:
-        """Put all rows in; returns the last version. Raises Failure that says how to go on."""
+        """Write all rows; returns the last version. Raises a Failure with the command to continue."""
         try:
             with Interrupts() as interrupts:
                 return self._run(interrupts)
@@ -175,7 +161,7 @@ class Import:
 
             def put() -> None:
                 nonlocal version, count, size
-                with interrupts.held():
+                with interrupts.delayed():
                     version = self._db.multi_put(items, label=self._label)
                     self.done += count
                 tick(source.position(), source.total)
@@ -226,7 +212,7 @@ def _restored(source: Source, kind: str) -> Entry:
 
 
 def _composed(source: Source, template: list[tuple[str, str, str]]) -> Entry:
-    """Rows as JSON objects, under the key that `template` (text, column, format) makes."""
+    """Rows as JSON objects, under the keys that `template` (text, column, format) makes."""
 
     nulls = isinstance(source, ParquetSource)
 
@@ -237,17 +223,15 @@ def _composed(source: Source, template: list[tuple[str, str, str]]) -> Entry:
             if not column:
                 continue
             if column not in row:
-                raise BadInput(
-                    f"{source.where(number)}: there is no column {column!r} (there are {', '.join(row)})"
-                )
+                raise BadInput(f"{source.where(number)}: there is no column {column!r} (there are {', '.join(row)})")
             cell = row[column]
             if cell is None:
                 raise BadInput(f"{source.where(number, column)}: it is empty, and the key needs it")
             try:
                 parts.append(format(cell if spec else _as_text(cell), spec))
             except (ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
-                why = str(error) or "it is too long"
-                raise BadInput(f"{source.where(number, column)}: {cell!r:.40} as {spec!r}: {why}") from error
+                reason = str(error) or "it is too long"
+                raise BadInput(f"{source.where(number, column)}: {cell!r:.40} as {spec!r}: {reason}") from error
         try:
             return "".join(parts).encode("utf-8", "surrogatepass"), _json_object(row, nulls)
         except (ValueError, RecursionError) as error:
@@ -262,15 +246,11 @@ def _template(columns: str | None, text: str | None) -> list[tuple[str, str, str
         assert columns is not None
         return [("/" if position else "", column, "") for position, column in enumerate(columns.split(","))]
     try:
-        parts = [
-            (before, column or "", spec or "") for before, column, spec, _ in string.Formatter().parse(text)
-        ]
+        parts = [(before, column or "", spec or "") for before, column, spec, _ in string.Formatter().parse(text)]
     except ValueError as error:
         raise click.UsageError(f"the key template {text!r} is wrong: {error}") from error
     if not any(column for _, column, _ in parts):
-        raise click.UsageError(
-            f"the key template {text!r} names no column: every row would have the same key"
-        )
+        raise click.UsageError(f"the key template {text!r} names no column: every row would have the same key")
     return parts
 
 
@@ -279,11 +259,7 @@ def _as_text(cell: Any) -> str:
         return cell
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "backslashreplace")
-    return (
-        json.dumps(cell, default=_plain, ensure_ascii=False)
-        if isinstance(cell, bool | list | dict)
-        else str(cell)
-    )
+    return json.dumps(cell, default=_plain, ensure_ascii=False) if isinstance(cell, bool | list | dict) else str(cell)
 
 
 def _json_object(row: Row, nulls: bool) -> bytes:
@@ -307,7 +283,7 @@ def _finite(thing: Any) -> Any:
 
 
 def _plain(thing: Any) -> Any:
-    """What Parquet has and JSON has not."""
+    """JSON for values of types that Parquet has and JSON lacks."""
     if isinstance(thing, bytes):
         return {"base64": base64.b64encode(thing).decode()}
     return thing.isoformat() if isinstance(thing, dt.date | dt.time) else str(thing)
@@ -320,9 +296,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
 
 
 @click.command()
-@click.option(
-    "--to", required=True, metavar="PATH", help="The file to write; for Spark's Parquet a new directory."
-)
+@click.option("--to", required=True, metavar="PATH", help="The file to write; for Spark's Parquet a new directory.")
 @click.option(
     "--format", "kind", type=click.Choice(EXPORTED_FORMATS), help="The format (default: by the suffix of PATH)."
 )
@@ -393,9 +367,7 @@ def export(
                 if kind == "parquet":
                     keys = write_parquet(file, counted)
                 elif kind == "jsonl":
-                    keys = (
-                        write_json_values(file, counted) if json_values else write_json_lines(file, counted)
-                    )
+                    keys = write_json_values(file, counted) if json_values else write_json_lines(file, counted)
                 else:
                     keys = write_fields(file, rows, counted) if json_values else write_csv(file, counted)
     rendering.answer(
@@ -405,14 +377,12 @@ def export(
     )
 
 
-def _export_with_spark(
-    session: Session, path: Path, when: Moment, options: dict[str, Any]
-) -> tuple[int, int]:
+def _export_with_spark(session: Session, path: Path, when: Moment, options: dict[str, Any]) -> tuple[int, int]:
     """(rows, version)"""
     with session.open(read_only=True) as db:
         version = None if when == Moment(None, None) else snapshot(db, when).version
-    why = f"Spark writes a directory of Parquet files (one file would be {path}.parquet)"
-    spark = _spark_export("export", why)
+    reason = f"Spark writes a directory of Parquet files (one file would be {path}.parquet)"
+    spark = _spark_export("export", reason)
     source = session.directory if session.endpoints is None else _servers(session)
     with rendering.progress("exporting with Spark", "bytes", is_bytes=True) as tick:
         exported = spark.export_snapshot(source, path, version=version, progress=tick, **options)

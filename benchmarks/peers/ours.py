@@ -108,7 +108,7 @@ class LogDBCoroutines:
         self._runner.run(self._multi_put_each(items))
 
     def put_each(self, pairs: Sequence[tuple[bytes, bytes]], coroutines: int) -> None:
-        """Put the pairs, shared out among so many coroutines; each has its put durable before it makes the next."""
+        """Put the pairs from a number of `coroutines`; in each, a put is durable before the next one begins."""
         self._runner.run(self._put_each(iter(pairs), coroutines))
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class LogDBCoroutines:
         self._runner.run(self._reopen())
 
     def do_each(self, operations: Sequence[Operation], coroutines: int) -> int:
-        """As `Session.do_each`, shared out among so many coroutines."""
+        """As `Session.do_each`, distributed over several coroutines."""
         return self._runner.run(self._do_each(iter(operations), coroutines))
 
     async def _reopen(self) -> None:

@@ -49,7 +49,7 @@ def is_installed(program: str) -> bool:
 
 
 def launched(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    """The process; what it says is dropped."""
+    """The process; its output is dropped."""
     return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
