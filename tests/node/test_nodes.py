@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logdb
+from logdb.admin.server_query import health
 from logdb.clients.background_loop import in_shared_loop
+from logdb.clients.log_client import RemoteLog
 from logdb.log.engine import ENGINES, Shape, engine_of
 from logdb.node.config import ClusterFile, Misconfigured
 from logdb.node.directory import FOUNDING
 from logdb.node.metrics import NodeMetrics
 from logdb.node.storage import DamagedJournals
+from logdb.security.credentials import NONE
 from logdb.system.addresses import location_of, role_in
 from logdb.transport import peers
 from logdb.transport.peers import Port
@@ -82,7 +86,9 @@ def test_servers_of_a_node_call_each_other_and_share_streams(
         cluster.close()
 
 
-def test_a_cluster_of_three_nodes_survives_the_loss_of_any(cluster: Cluster) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_cluster_of_three_nodes_survives_the_loss_of_any(tmp_path: Path, engine: str) -> None:
+    cluster = Cluster.of_shape(tmp_path, shape(engine))
     cluster.start(shards=1)
     try:
         with logdb.connect(endpoints(cluster)) as db:
@@ -95,6 +101,39 @@ def test_a_cluster_of_three_nodes_survives_the_loss_of_any(cluster: Cluster) -> 
         cluster.check()
     finally:
         cluster.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_node_that_has_lost_its_data_takes_its_place_again(tmp_path: Path, engine: str) -> None:
+    cluster = Cluster.of_shape(tmp_path, shape(engine), suspect_after_ms=2_000)
+    cluster.start(shards=1)
+    address = cluster.processes["n2"].address
+    try:
+        with logdb.connect(endpoints(cluster)) as db, cluster.connect() as log:
+            keys = [b"%02d" % number for number in range(20)]
+            for key in keys:
+                db.put(key, b"v")
+            lost = member_at(address, log)
+            in_shared_loop(cluster.end("n2"))
+            shutil.rmtree(tmp_path / "n2")
+            in_shared_loop(cluster.begin("n2"))
+            while in_shared_loop(health(address, NONE)):
+                pass
+            while (found := member_at(address, log)) is None or (found == lost and cluster.storage != cluster.founders):
+                pass  # a founder keeps its number; a storage server gets a new one, and copies the records first
+            in_shared_loop(cluster.end("n1"))
+            db.put(b"last", b"v")
+            assert [key for key, _ in db.scan()] == [*keys, b"last"]
+        cluster.check()
+    finally:
+        cluster.close()
+
+
+def member_at(address: str, log: RemoteLog) -> int | None:
+    """The number of the member of the shard on this node, None if it still copies records."""
+    (one,) = log.configuration().shards
+    numbers = [member.server for member in one.members if location_of(member.address) == address]
+    return next((number for number in numbers if number not in one.joining), None)
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "joined"])
