@@ -1,4 +1,4 @@
-"""`logdb.connect` to a cluster: any node leads to it, servers may go meanwhile, and what cannot be is one line."""
+"""`logdb.connect` to a cluster: any node is an entry point, servers may stop, and errors are one line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ HOUR = 3_600 * SECOND
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """3 ordering replicas, one storage server, 2 mapping servers. Tests have keys of their own, and leave it whole."""
+    """3 ordering replicas, one storage server, 2 mapping servers. Each test has its own keys, and leaves all servers
+    running."""
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), replicas=3, mapping=2)
     cluster.start(1)
     yield cluster
@@ -48,7 +49,7 @@ def begin(cluster: Cluster, *names: str) -> None:
         in_shared_loop(cluster.begin(name))
 
 
-def test_any_node_leads_to_the_database(cluster: Cluster) -> None:
+def test_any_node_is_an_entry_point(cluster: Cluster) -> None:
     for number, config in enumerate(cluster.configs.values()):
         with logdb.connect(f"127.0.0.1:1, {config.address}") as db:
             db.put(b"any/%d" % number, b"1")
@@ -56,19 +57,19 @@ def test_any_node_leads_to_the_database(cluster: Cluster) -> None:
         assert len(list(db.scan(prefix=b"any/"))) == len(cluster.configs)
 
 
-def test_a_node_that_is_slow_is_given_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not taken for a server of another kind."""
+def test_a_slow_node_is_retried(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not mistaken for a server of another kind."""
     monkeypatch.setattr(connecting, "FIRST_TIMEOUT_S", 0.000_1)
     with logdb.connect(cluster.ordering, timeout=60) as db:
         assert db.get(b"slow") is None
 
 
-# ---- what cannot be
+# ---- errors
 
 
 @pytest.fixture
 def web() -> Iterator[str]:
-    """A server that speaks something else."""
+    """An HTTP server."""
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
@@ -78,7 +79,7 @@ def web() -> Iterator[str]:
 
 
 def refusal(*args: object, **options: object) -> str:
-    """The one line with which connecting fails."""
+    """The one-line error of a failed connect."""
     with pytest.raises(logdb.Unavailable) as caught:
         logdb.connect(*args, **options)  # type: ignore[arg-type]
     assert len(str(caught.value).splitlines()) == 1
@@ -90,8 +91,8 @@ def test_a_wrong_port_is_one_line(web: str) -> None:
     assert f"{web} cannot be reached: it does not speak gRPC" in refusal(web)
 
 
-def test_a_cluster_that_is_down_is_not_taken_for_one_server() -> None:
-    """For which a placement would be wrong."""
+def test_a_cluster_that_is_down_is_not_mistaken_for_a_single_server() -> None:
+    """A single server would reject the placement."""
     assert "127.0.0.1:1 cannot be reached: connection refused" in refusal("127.0.0.1:1", placement=logdb.ByHash((1,)))
 
 
@@ -101,7 +102,7 @@ def test_another_version_is_one_line(cluster: Cluster, monkeypatch: pytest.Monke
     assert refusal(address).endswith(f"{address} speaks version {VERSION}: upgrade LogDB at {address}")
 
 
-def test_a_log_is_no_database(tmp_path: Path) -> None:
+def test_a_log_without_mapping_servers_is_not_a_database(tmp_path: Path) -> None:
     log = Cluster(tmp_path, aggregators=0)
     log.start(1)
     try:
@@ -110,13 +111,13 @@ def test_a_log_is_no_database(tmp_path: Path) -> None:
         log.close()
 
 
-def test_arguments_that_make_no_sense(cluster: Cluster) -> None:
+def test_invalid_arguments(cluster: Cluster) -> None:
     for wrong in (-1, True, "1"):
         with pytest.raises((TypeError, ValueError)):
             logdb.connect(cluster.ordering, session=wrong)  # type: ignore[arg-type]
 
 
-def test_a_placement_that_fails_fails_its_caller(cluster: Cluster) -> None:
+def test_an_exception_of_a_placement_is_raised(cluster: Cluster) -> None:
     def fail(key: bytes) -> int:
         raise ZeroDivisionError
 
@@ -127,13 +128,13 @@ def test_a_placement_that_fails_fails_its_caller(cluster: Cluster) -> None:
             assert b"placed" not in db
     with logdb.connect(cluster.ordering, placement=logdb.ByHash((99,))) as db:
         db.put(b"placed", LARGE)
-        assert db[b"placed"] == LARGE, "one that does not exist is stood in for"
+        assert db[b"placed"] == LARGE, "another shard stores records of a missing one"
 
 
 # ---- sessions
 
 
-def test_what_one_client_has_seen_another_one_sees(cluster: Cluster) -> None:
+def test_a_session_continues_in_another_client(cluster: Cluster) -> None:
     with logdb.connect(cluster.ordering) as one, logdb.connect(cluster.ordering, session=0) as other:
         assert (one.session, other.session) == (0, 0)
         version = one.put(b"session", b"1")
@@ -143,7 +144,7 @@ def test_what_one_client_has_seen_another_one_sees(cluster: Cluster) -> None:
             assert third.session >= version
         last = other.put(b"session/other", b"1")
         assert other[b"session"] == b"1"
-    assert other.session >= last, "it is not forgotten when the client is closed"
+    assert other.session >= last, "the session remains after the client is closed"
 
 
 def test_a_session_waits_for_a_version_that_does_not_exist(cluster: Cluster) -> None:
@@ -151,10 +152,10 @@ def test_a_session_waits_for_a_version_that_does_not_exist(cluster: Cluster) -> 
         db.get(b"k")
 
 
-def test_a_session_asks_the_log_nothing(cluster: Cluster) -> None:
+def test_a_session_read_sends_no_request_to_the_log(cluster: Cluster) -> None:
     with (
         logdb.connect(cluster.ordering, session=0) as db,
-        logdb.connect(cluster.ordering, timeout=0.5) as impatient,
+        logdb.connect(cluster.ordering, timeout=0.5) as short_timeout,
     ):
         db.put(b"quiet", b"1")
         stop(cluster, "o1", "o2", "o3")
@@ -164,15 +165,15 @@ def test_a_session_asks_the_log_nothing(cluster: Cluster) -> None:
             with db.transaction(read_only=True) as txn:
                 assert txn[b"quiet"] == b"1"
             with pytest.raises(logdb.Unavailable, match=r"\(0.5 s\)"):
-                impatient.get(b"quiet")
+                short_timeout.get(b"quiet")
         finally:
             begin(cluster, "o1", "o2", "o3")
 
 
-# ---- servers that go
+# ---- servers that stop
 
 
-def test_nobody_notices_that_servers_go_while_a_quorum_lives(cluster: Cluster) -> None:
+def test_clients_continue_while_a_quorum_runs(cluster: Cluster) -> None:
     followed: list[logdb.Change] = []
     with logdb.connect(cluster.ordering, timeout=60) as db:
         changes = db.watch(prefix=b"count", since=db.version)
@@ -202,8 +203,8 @@ def test_nobody_notices_that_servers_go_while_a_quorum_lives(cluster: Cluster) -
     assert [change.changes for change in followed] == [{b"count": b"%d" % number} for number in range(1, 61)]
 
 
-def test_a_server_that_goes_is_left_at_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a time-out for answers that nobody lives to see."""
+def test_a_client_leaves_a_stopped_server_at_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client does not wait for the timeout of an answer, which is an hour here."""
     monkeypatch.setattr("logdb.clients.cluster_backend.ClientConfig", partial(ClientConfig, answer_timeout_ns=HOUR))
     with logdb.connect(cluster.ordering, timeout=60) as db:
         for name in ("m1", "m2", "o1", "o2", "o3"):
@@ -214,8 +215,8 @@ def test_a_server_that_goes_is_left_at_once(cluster: Cluster, monkeypatch: pytes
             begin(cluster, name)
 
 
-def test_mapping_servers_elsewhere_are_found(cluster: Cluster) -> None:
-    """The only one that the client was told of has been replaced."""
+def test_replaced_mapping_servers_are_found(cluster: Cluster) -> None:
+    """The only mapping server in the client's configuration has been replaced."""
 
     async def read() -> bytes | None:
         nodes = ClusterAccess("test", tuple(cluster.ordering), ("127.0.0.1:1",))
@@ -229,7 +230,7 @@ def test_mapping_servers_elsewhere_are_found(cluster: Cluster) -> None:
     assert in_shared_loop(read()) == b"1"
 
 
-def test_an_unknown_outcome_is_known_later(cluster: Cluster) -> None:
+def test_an_unknown_outcome_can_be_requested_later(cluster: Cluster) -> None:
     with logdb.connect(cluster.ordering, timeout=2) as db:
         stop(cluster, "m1", "m2")
         with pytest.raises(logdb.OutcomeUnknown) as caught:
@@ -240,7 +241,7 @@ def test_an_unknown_outcome_is_known_later(cluster: Cluster) -> None:
         assert db.outcome(caught.value.txn_id).committed
 
 
-def test_reads_without_servers_end_in_time(cluster: Cluster) -> None:
+def test_reads_without_servers_time_out(cluster: Cluster) -> None:
     with logdb.connect(cluster.ordering, timeout=0.5) as db:
         stop(cluster, "m1", "m2")
         try:
@@ -251,11 +252,11 @@ def test_reads_without_servers_end_in_time(cluster: Cluster) -> None:
             begin(cluster, "m1", "m2")
 
 
-# ---- what is held
+# ---- leases
 
 
 @pytest.mark.parametrize("how", ["transaction", "scan", "history"])
-def test_a_compaction_waits_for_who_is_reading(cluster: Cluster, how: str) -> None:
+def test_a_compaction_keeps_versions_that_are_being_read(cluster: Cluster, how: str) -> None:
     keys = [b"held/%s/%d" % (how.encode(), number) for number in range(300)]
     with logdb.connect(cluster.ordering) as db, logdb.connect(cluster.ordering) as other:
         before = dict.fromkeys(keys, b"1")
@@ -276,25 +277,25 @@ def test_a_compaction_waits_for_who_is_reading(cluster: Cluster, how: str) -> No
             else:
                 assert len([first, *rows]) == (301 if how == "history" else 300)
         while other.compact().floor <= version:
-            """Servers remember for a while what clients held."""
+            """Servers keep released leases for a while."""
 
 
-def test_who_looks_on_may_end_a_compaction_for_itself(cluster: Cluster) -> None:
-    class Enough(Exception):
-        """Of that."""
+def test_a_progress_callback_may_abort_the_wait_for_a_compaction(cluster: Cluster) -> None:
+    class Aborted(Exception):
+        """Raised by the callback."""
 
-    def look(copied: int) -> None:
-        raise Enough
+    def abort(copied: int) -> None:
+        raise Aborted
 
     with logdb.connect(cluster.ordering) as db:
         for number in range(20):
-            db.put(b"looked on", b"%d" % number)
-        with pytest.raises(Enough):
-            db.compact(progress=look)
-        assert db[b"looked on"] == b"19"
-        told: list[int] = []
-        db.compact(progress=told.append)
-        assert told
+            db.put(b"progress", b"%d" % number)
+        with pytest.raises(Aborted):
+            db.compact(progress=abort)
+        assert db[b"progress"] == b"19"
+        reported: list[int] = []
+        db.compact(progress=reported.append)
+        assert reported
 
 
 # ---- asyncio
@@ -307,8 +308,8 @@ def loop() -> Iterator[Loop]:
     loop.close()
 
 
-def test_a_feed_begins_when_it_is_asked_for(cluster: Cluster, loop: Loop) -> None:
-    """Not when it is known from where on it runs, which may take long."""
+def test_a_feed_starts_at_the_version_of_its_request(cluster: Cluster, loop: Loop) -> None:
+    """It does not start at the later version at which servers answer the request."""
     db = loop.run(logdb.aio.connect(cluster.ordering, timeout=60))
     tasks = []
 
@@ -316,7 +317,7 @@ def test_a_feed_begins_when_it_is_asked_for(cluster: Cluster, loop: Loop) -> Non
         changes = db.watch(prefix=b"from now", timeout=10)
         tasks.append(asyncio.ensure_future(db.put(b"from now", b"1")))
         tasks.append(asyncio.ensure_future(anext(aiter(changes))))
-        await asyncio.wait(tasks, timeout=0.2)  # so long nothing can come: it is a bug that would
+        await asyncio.wait(tasks, timeout=0.2)  # the servers are stopped, so neither can end, unless there is a bug
 
     async def ended() -> tuple[int, logdb.Change]:
         return await tasks[0], await tasks[1]
@@ -329,11 +330,11 @@ def test_a_feed_begins_when_it_is_asked_for(cluster: Cluster, loop: Loop) -> Non
     loop.run(db.close())
 
 
-def test_a_feed_loses_nothing_to_who_gives_up_waiting(cluster: Cluster, loop: Loop) -> None:
+def test_a_cancelled_poll_loses_no_change(cluster: Cluster, loop: Loop) -> None:
     async def followed() -> list[dict[bytes, bytes | None]]:
         async with await logdb.aio.connect(cluster.ordering) as db:
-            feed = db._host.feed(await db.version(), b"patience", None)
-            writing = asyncio.ensure_future(asyncio.gather(*(db.put(b"patience/%d" % n, LARGE) for n in range(20))))
+            feed = db._host.feed(await db.version(), b"polled", None)
+            writing = asyncio.ensure_future(asyncio.gather(*(db.put(b"polled/%d" % n, LARGE) for n in range(20))))
             found = []
             while len(found) < 20:
                 polling = asyncio.ensure_future(feed.poll(None))
@@ -349,11 +350,11 @@ def test_a_feed_loses_nothing_to_who_gives_up_waiting(cluster: Cluster, loop: Lo
             return found
 
     found = loop.run(followed())
-    assert sorted(key for changes in found for key in changes) == sorted(b"patience/%d" % n for n in range(20))
+    assert sorted(key for changes in found for key in changes) == sorted(b"polled/%d" % n for n in range(20))
     assert all(value == LARGE for changes in found for value in changes.values())
 
 
-def test_transactions_of_many_coroutines_travel_together(cluster: Cluster, loop: Loop) -> None:
+def test_transactions_of_many_coroutines_are_batched(cluster: Cluster, loop: Loop) -> None:
     async def committed() -> int:
         async with await logdb.aio.connect(cluster.ordering) as db:
             await db.put(b"together", b"1")
@@ -365,7 +366,7 @@ def test_transactions_of_many_coroutines_travel_together(cluster: Cluster, loop:
     assert loop.run(committed()) < 100
 
 
-def test_closing_ends_those_who_wait_and_finishes_what_was_sent(cluster: Cluster, loop: Loop) -> None:
+def test_closing_ends_waiting_feeds_and_finishes_sent_writes(cluster: Cluster, loop: Loop) -> None:
     async def closed() -> tuple[list[logdb.Change], int]:
         db = await logdb.aio.connect(cluster.ordering)
         changes = await db.watch(prefix=b"nothing")

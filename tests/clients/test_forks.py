@@ -37,7 +37,7 @@ def fork(body):
     child = os.fork()
     if child == 0:
         body()
-        sys.exit(0)  # as a program ends that has no more to do: whatever frees what it has inherited, does
+        sys.exit(0)  # a normal end of the program, which also frees inherited objects
     return child
 
 def end(*children):
@@ -107,8 +107,8 @@ DATABASE = """
         ]
         for number, call in enumerate(calls):
             answer = refused(call)
-            told = f"DatabaseClosed: {db.path} was opened by process {os.getppid()}, from which this one was forked"
-            assert answer.startswith(told), (number, answer)
+            expected = f"DatabaseClosed: {db.path} was opened by process {os.getppid()}, from which this one was forked"
+            assert answer.startswith(expected), (number, answer)
         db.close()
         answer = refused(lambda: logdb.connect(address))
         assert answer.startswith(f"Unavailable: process {os.getppid()}, from which this one was forked, had"), answer
@@ -239,7 +239,7 @@ def test_multiprocessing(server: ServerProcess, tmp_path: Path, method: str) -> 
 
 
 def test_a_client_whose_loop_was_closed_first(server: ServerProcess, tmp_path: Path) -> None:
-    """Nothing of it is freed by the hook of fork(), which runs also in `subprocess` with `preexec_fn`."""
+    """The hook of fork() frees no objects of the client; it also runs in `subprocess` with `preexec_fn`."""
     program = """
     import subprocess
 

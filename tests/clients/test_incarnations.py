@@ -1,4 +1,4 @@
-"""A server that is killed takes along what was ordered and not yet written; who has read of it does not commit."""
+"""A killed server loses writes that were ordered but not durable; transactions that read them do not commit."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ async def wait_for_value(db: Database, key: bytes) -> None:
 
 
 @asynccontextmanager
-async def haunted(db: Database, process: ServerProcess) -> AsyncIterator[Restart]:
-    """In here b"k" is b"ghost" for transactions: another client's write, which is ordered and not on the disk. What
-    this gives kills that client and the server, and starts the server again: b"k" is b"base"."""
-    process.delay_writes(0.001)  # where one flush was slow, the next one does not stop the server's loop
+async def unwritten_value(db: Database, process: ServerProcess) -> AsyncIterator[Restart]:
+    """While the context lasts, transactions read b"ghost" under b"k": another client's write that is ordered but not
+    durable. The yielded function kills that client and the server, and restarts the server: b"k" is b"base" again."""
+    process.delay_writes(0.001)  # after a slow flush, the next one does not block the server's loop
     await db.put(b"k", b"base")
     process.delay_writes(float("inf"))
     async with await logdb.aio.connect(process.address) as other:
@@ -62,8 +62,8 @@ async def haunted(db: Database, process: ServerProcess) -> AsyncIterator[Restart
         yield restart
 
 
-async def no_more(txn: Transaction) -> None:
-    """It only commits."""
+async def only_commit(txn: Transaction) -> None:
+    """Make no further calls before the commit."""
 
 
 async def write(txn: Transaction) -> None:
@@ -86,13 +86,13 @@ async def multi_scan(txn: Transaction) -> None:
     await txn.multi_scan([(b"a", b"k"), (b"other", None)])
 
 
-@pytest.mark.parametrize("others", [0, 5], ids=["nobody else writes", "others write"])
-@pytest.mark.parametrize("goes_on", [no_more, write, get, multi_get, scan, multi_scan])
-def test_what_a_kill_has_destroyed_is_a_conflict(
-    process: ServerProcess, goes_on: Callable[[Transaction], Awaitable[None]], others: int
+@pytest.mark.parametrize("others", [0, 5], ids=["without other writes", "with other writes"])
+@pytest.mark.parametrize("action", [only_commit, write, get, multi_get, scan, multi_scan])
+def test_a_read_of_a_lost_write_is_a_conflict(
+    process: ServerProcess, action: Callable[[Transaction], Awaitable[None]], others: int
 ) -> None:
     async def main() -> None:
-        async with await logdb.aio.connect(process.address) as db, haunted(db, process) as restart:
+        async with await logdb.aio.connect(process.address) as db, unwritten_value(db, process) as restart:
             context = db.transaction()
             txn = await context.__aenter__()
             assert await txn.get(b"k") == b"ghost"
@@ -100,7 +100,7 @@ def test_what_a_kill_has_destroyed_is_a_conflict(
             for number in range(others):
                 await db.put(b"new %d" % number, b"v")
             with pytest.raises(logdb.ConflictError, match="its server was restarted") as caught:
-                await goes_on(txn)
+                await action(txn)
                 await context.__aexit__(None)
             assert (caught.value.key, caught.value.snapshot) == (b"", txn.snapshot)
             assert [row async for row in db.scan(prefix=b"k")] == [(b"k", b"base")]
@@ -109,9 +109,9 @@ def test_what_a_kill_has_destroyed_is_a_conflict(
     asyncio.run(main())
 
 
-def test_a_commit_that_was_under_way_is_a_conflict(process: ServerProcess) -> None:
+def test_a_commit_under_way_during_a_kill_is_a_conflict(process: ServerProcess) -> None:
     async def main() -> None:
-        async with await logdb.aio.connect(process.address) as db, haunted(db, process) as restart:
+        async with await logdb.aio.connect(process.address) as db, unwritten_value(db, process) as restart:
             context = db.transaction()
             txn = await context.__aenter__()
             txn[b"copy"] = (await txn.get(b"k")) or b""
@@ -127,9 +127,9 @@ def test_a_commit_that_was_under_way_is_a_conflict(process: ServerProcess) -> No
     asyncio.run(main())
 
 
-def test_run_runs_again(process: ServerProcess) -> None:
+def test_run_retries_after_a_restart(process: ServerProcess) -> None:
     async def main() -> None:
-        async with await logdb.aio.connect(process.address) as db, haunted(db, process) as restart:
+        async with await logdb.aio.connect(process.address) as db, unwritten_value(db, process) as restart:
             seen = []
 
             async def copy(txn: Transaction) -> None:
@@ -145,15 +145,15 @@ def test_run_runs_again(process: ServerProcess) -> None:
     asyncio.run(main())
 
 
-def test_a_snapshot_that_was_durable_outlives_its_server(process: ServerProcess) -> None:
-    """Other versions may have been lost meanwhile."""
+def test_a_durable_snapshot_survives_a_restart(process: ServerProcess) -> None:
+    """Although newer versions were lost."""
 
     async def main() -> None:
         async with await logdb.aio.connect(process.address) as db:
             await db.put(b"other", b"base")
             async with db.transaction() as txn:
                 assert await txn.get(b"other") == b"base"
-                async with haunted(db, process) as restart:
+                async with unwritten_value(db, process) as restart:
                     await restart()
                 assert await txn.multi_get([b"other", b"copy"]) == {b"other": b"base"}
                 txn[b"copy"] = b"base"
@@ -162,8 +162,8 @@ def test_a_snapshot_that_was_durable_outlives_its_server(process: ServerProcess)
     asyncio.run(main())
 
 
-def test_a_commit_that_is_sent_to_another_incarnation_again(served: Served) -> None:
-    """It is answered as it was decided; one that is not in the log conflicts, and is not appended."""
+def test_a_commit_resent_to_another_incarnation(served: Served) -> None:
+    """A commit in the log gets its original result; one that is not in the log conflicts, and is not appended."""
     with logdb.connect(served.address) as db:
         connection = connection_of(db)
         old = connection.incarnation
@@ -197,12 +197,12 @@ def test_a_commit_that_is_sent_to_another_incarnation_again(served: Served) -> N
         assert db.version == newest
 
 
-async def write_what_was_read(txn: Transaction) -> None:
+async def write_a_copy(txn: Transaction) -> None:
     txn[b"copy"] = b"of an old value"
 
 
 def restart_and_compact(process: ServerProcess) -> None:
-    """Restart the server, and compact all it has. Clients that were connected reach it only when that is done."""
+    """Restart the server and compact its database. Connected clients reach it only after the compaction."""
     process.kill()
     known, process.address = process.address, "127.0.0.1:0"
     process.start()
@@ -215,9 +215,9 @@ def restart_and_compact(process: ServerProcess) -> None:
     process.start()
 
 
-@pytest.mark.parametrize("goes_on", [write_what_was_read, get, multi_get, scan])
-def test_a_snapshot_that_was_compacted_while_its_server_was_away_is_a_conflict(
-    process: ServerProcess, goes_on: Callable[[Transaction], Awaitable[None]]
+@pytest.mark.parametrize("action", [write_a_copy, get, multi_get, scan])
+def test_a_snapshot_compacted_while_the_client_was_disconnected_is_a_conflict(
+    process: ServerProcess, action: Callable[[Transaction], Awaitable[None]]
 ) -> None:
     async def main() -> None:
         async with await logdb.aio.connect(process.address) as db:
@@ -227,7 +227,7 @@ def test_a_snapshot_that_was_compacted_while_its_server_was_away_is_a_conflict(
             assert await txn.get(b"k") == b"old"
             await asyncio.to_thread(restart_and_compact, process)
             with pytest.raises(logdb.ConflictError, match="was compacted away") as caught:
-                await goes_on(txn)
+                await action(txn)
                 await context.__aexit__(None)
             assert (caught.value.key, caught.value.snapshot) == (b"", txn.snapshot)
             assert await db.get(b"copy") is None
@@ -235,7 +235,7 @@ def test_a_snapshot_that_was_compacted_while_its_server_was_away_is_a_conflict(
     asyncio.run(main())
 
 
-def test_run_runs_again_what_was_compacted_while_its_server_was_away(process: ServerProcess) -> None:
+def test_run_retries_a_snapshot_compacted_while_the_client_was_disconnected(process: ServerProcess) -> None:
     with logdb.connect(process.address) as db:
         db.multi_put({b"k": b"old", b"other": b"old"})
         seen = []
@@ -251,8 +251,8 @@ def test_run_runs_again_what_was_compacted_while_its_server_was_away(process: Se
         assert db[b"copy"] == b"newest" * 2
 
 
-def test_a_commit_that_was_applied_before_its_snapshot_was_compacted_away(process: ServerProcess) -> None:
-    """Its answer was lost with the server: it is told as it was decided, and is not applied again."""
+def test_a_resent_commit_with_a_compacted_snapshot_is_not_applied_again(process: ServerProcess) -> None:
+    """Its answer was lost with the server. The retry ends with OutcomeUnknown, and is not applied again."""
     with logdb.connect(process.address) as db:
         db.put(b"k", b"old")
         connection = connection_of(db)
@@ -270,8 +270,8 @@ def test_a_commit_that_was_applied_before_its_snapshot_was_compacted_away(proces
         assert db[b"k"] == b"newest"
 
 
-def test_run_runs_again_what_a_cluster_has_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers receive leases late, or never."""
+def test_run_retries_a_snapshot_compacted_by_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers do not receive the client's leases."""
     monkeypatch.setattr(ClusterBackend, "lease", lambda backend, holder, version: None)
     cluster = Cluster(tmp_path, mapping=1)
     cluster.start(1)

@@ -1,4 +1,4 @@
-"""Several ranges in one call are one journey, whatever answers; and what is no page of them is refused."""
+"""Several ranges in one call are one request, to a server or a cluster; invalid pages are rejected."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Databas
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What servers were asked, by verb."""
+def requests_sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The number of requests that clients sent, by verb."""
     counted: Counter[str] = Counter()
     call, put = Connection.call, ClusterBackend.put
 
@@ -56,80 +56,80 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-def journeys(asked: Counter[str]) -> Counter[str]:
-    """A hold is a word that is not answered."""
-    return Counter({verb.replace("_", "").lower(): count for verb, count in asked.items() if verb != "Hold"})
+def reads_sent(requests_sent: Counter[str]) -> Counter[str]:
+    """The requests without leases, which are not answered."""
+    return Counter({verb.replace("_", "").lower(): count for verb, count in requests_sent.items() if verb != "Hold"})
 
 
-def test_several_ranges_are_one_journey(db: logdb.Database, asked: Counter[str]) -> None:
+def test_several_ranges_are_one_request(db: logdb.Database, requests_sent: Counter[str]) -> None:
     rows = [(b"%03d" % number, b"v") for number in range(200)]
     db.multi_put(dict(rows))
     ranges = [(b"010", b"020"), (None, b"005"), (b"190", None)]
     expected = [rows[10:20], rows[:5], rows[190:]]
-    asked.clear()
+    requests_sent.clear()
     assert db.multi_scan(ranges) == expected
     assert db.multi_scan(ranges, limit=3, reverse=True) == [each[:-4:-1] for each in expected]
-    assert journeys(asked) == {"multiscan": 2}
+    assert reads_sent(requests_sent) == {"multiscan": 2}
     snapshot = db.at()
-    asked.clear()
+    requests_sent.clear()
     assert snapshot.multi_scan(ranges) == expected
-    assert journeys(asked) == {"multiscan": 1}
+    assert reads_sent(requests_sent) == {"multiscan": 1}
 
 
-def test_a_transaction_reads_several_ranges_in_one_journey(db: logdb.Database, asked: Counter[str]) -> None:
+def test_a_transaction_reads_several_ranges_in_one_request(db: logdb.Database, requests_sent: Counter[str]) -> None:
     db.multi_put({b"%03d" % number: b"v" for number in range(200)})
-    asked.clear()
+    requests_sent.clear()
     with db.transaction(read_only=True) as txn:
         assert [len(rows) for rows in txn.multi_scan([(b"01", b"02"), (b"1", None)], limit=30)] == [10, 30]
-    assert journeys(asked) in ({"multiscan": 1}, {"begin": 1, "multiscan": 1})
-    asked.clear()
+    assert reads_sent(requests_sent) in ({"multiscan": 1}, {"begin": 1, "multiscan": 1})
+    requests_sent.clear()
     with db.transaction(read_only=True) as txn:
         txn.get(b"000")
-        asked.clear()
+        requests_sent.clear()
         txn.multi_scan([(b"01", b"02"), (b"1", None)], limit=30)
-        assert journeys(asked) == {"multiscan": 1}
+        assert reads_sent(requests_sent) == {"multiscan": 1}
 
 
-def test_own_deletions_cost_a_journey_for_all_ranges_together(db: logdb.Database, asked: Counter[str]) -> None:
+def test_own_deletions_cost_one_request_for_all_ranges(db: logdb.Database, requests_sent: Counter[str]) -> None:
     keys = [b"%03d" % number for number in range(200)]
     db.multi_put(dict.fromkeys(keys, b"v"))
     with db.transaction() as txn:
         for key in (*keys[:3], *keys[100:103]):
             txn.delete(key)
         txn.get(b"none")
-        asked.clear()
+        requests_sent.clear()
         found = txn.multi_scan([(None, None), (b"050", None), (b"1", None)], limit=2)
         assert [[key for key, _ in rows] for rows in found] == [keys[3:5], keys[50:52], keys[103:105]]
-        assert journeys(asked) == {"multiscan": 2}
+        assert reads_sent(requests_sent) == {"multiscan": 2}
 
 
-def test_many_ranges_are_asked_for_in_parts(db: logdb.Database, asked: Counter[str]) -> None:
+def test_many_ranges_are_requested_in_parts(db: logdb.Database, requests_sent: Counter[str]) -> None:
     keys = [b"%04d" % number for number in range(2 * PAGE_RANGES + 5)]
     db.multi_put({key: key for key in keys[::2]})
-    asked.clear()
+    requests_sent.clear()
     found = db.multi_scan([(key, key + b"\0") for key in keys])
     assert found == [[(key, key)] if at % 2 == 0 else [] for at, key in enumerate(keys)]
-    assert journeys(asked)["multiscan"] in (3, 5)
+    assert reads_sent(requests_sent)["multiscan"] in (3, 5)
 
 
 # ---- pages
 
 ROW = (b"b", b"1")
-WANTED = [ScanRange(b"a", b"c", None), ScanRange(None, None, 2), ScanRange(b"x", None, 0), ScanRange(b"d", b"e", None)]
+RANGES = [ScanRange(b"a", b"c", None), ScanRange(None, None, 2), ScanRange(b"x", None, 0), ScanRange(b"d", b"e", None)]
 
 
-def test_what_is_left_is_asked_for_again() -> None:
-    pages = RangePages(WANTED, reverse=False)
-    assert pages.left(2) == WANTED[:2]
-    assert pages.left(9) == [*WANTED[:2], WANTED[3]]
+def test_remaining_rows_are_requested_again() -> None:
+    pages = RangePages(RANGES, reverse=False)
+    assert pages.left(2) == RANGES[:2]
+    assert pages.left(9) == [*RANGES[:2], RANGES[3]]
     pages.take([([ROW], True), ([ROW], True)])
-    assert pages.left(9) == [ScanRange(b"b\0", b"c", None), ScanRange(b"b\0", None, 1), WANTED[3]]
+    assert pages.left(9) == [ScanRange(b"b\0", b"c", None), ScanRange(b"b\0", None, 1), RANGES[3]]
     pages.take([([], False), ([(b"c", b"2")], True)])
-    assert pages.left(9) == [WANTED[3]], "two rows were wanted of the second one"
+    assert pages.left(9) == [RANGES[3]], "the second range has a limit of two rows"
     pages.take([([], False)])
     assert pages.left(9) == []
     assert pages.rows == [[ROW], [ROW, (b"c", b"2")], [], []]
-    backwards = RangePages(WANTED[:1], reverse=True)
+    backwards = RangePages(RANGES[:1], reverse=True)
     backwards.take([([ROW], True)])
     assert backwards.left(9) == [ScanRange(b"a", b"b", None)]
 
@@ -137,9 +137,9 @@ def test_what_is_left_is_asked_for_again() -> None:
 @pytest.mark.parametrize(
     "answer", [[], [([], True)], [([ROW], False)] * 4], ids=["nothing", "an empty page and more", "too many ranges"]
 )
-def test_what_is_no_page_of_the_ranges(answer: list[tuple[list[tuple[bytes, bytes]], bool]]) -> None:
+def test_an_invalid_page_is_rejected(answer: list[tuple[list[tuple[bytes, bytes]], bool]]) -> None:
     with pytest.raises(WireError):
-        RangePages(WANTED, reverse=False).take(answer)
+        RangePages(RANGES, reverse=False).take(answer)
 
 
 async def _listed(items: AsyncIterator[Any]) -> list[Any]:
@@ -161,8 +161,8 @@ def test_a_scan_continues_after_the_last_row_at_the_version_of_the_first_page() 
     ]
 
 
-def test_an_empty_page_that_is_not_the_last_is_no_answer() -> None:
-    """Neither of a server nor of a mapping server: a loop over such pages would not end."""
+def test_an_empty_page_that_is_not_the_last_is_rejected() -> None:
+    """From a server and from a mapping server: a loop over such pages would not end."""
 
     async def rows(requested: ScanRange, at: int | None) -> RangePage:
         return RangePage(7, [], True)

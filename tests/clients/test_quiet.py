@@ -1,4 +1,4 @@
-"""A program that has not configured logging sees results and exceptions, and nothing else."""
+"""A program that has not configured logging gets results and exceptions, and no other output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ with logdb.connect(sys.argv[1], timeout=60) as db:
 """
 
 
-def test_a_client_of_a_cluster_prints_nothing_about_a_server_that_is_down(tmp_path: Path) -> None:
+def test_a_client_prints_nothing_about_a_stopped_server(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, replicas=3, mapping=2)
     cluster.start(1)
     try:

@@ -1,4 +1,4 @@
-"""Transactions that begin with what their own process has written: fewer journeys, and never a wrong answer."""
+"""Transactions that read values written by their own process speculatively: fewer requests, and correct results."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ Transaction = logdb.aio.Transaction
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine may be busy."""
+def long_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extend the time limits of speculation, since a machine may be busy."""
     monkeypatch.setattr(speculation, "MAX_AGE_S", 60.0)
     monkeypatch.setattr(speculation, "SUPPRESSED_S", 60.0)
 
 
 @pytest.fixture(params=["server", "cluster"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served | Cluster]:
-    """What clients connect to: a server, or a cluster with two segments to append to."""
+    """The server or cluster that clients connect to; the cluster has two open segments."""
     if request.param == "server":
         yield request.getfixturevalue("served")
     else:
@@ -59,8 +59,8 @@ COMMITS = {"write", "commit", "Commit"}
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often servers were asked to read, and to commit."""
+def requests_sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The numbers of read and commit requests that clients sent."""
     counted: Counter[str] = Counter()
     call, put = Connection.call, ClusterBackend.put
 
@@ -82,7 +82,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def with_clients(place: Served | Cluster, count: int, test: Callable[..., Coroutine[Any, Any, None]]) -> None:
-    """Run the test with so many clients, in whose database b"n" is 0."""
+    """Run the test with `count` clients, in whose database b"n" is 0."""
     address = place.address if isinstance(place, Served) else place.ordering[0]
 
     async def main() -> None:
@@ -103,35 +103,35 @@ async def add(txn: Transaction, key: bytes = b"n") -> int:
     return value
 
 
-def test_one_question_begins_many_transactions(place: Served | Cluster, asked: Counter[str]) -> None:
+def test_one_read_request_serves_many_transactions(place: Served | Cluster, requests_sent: Counter[str]) -> None:
     async def test(db: Database) -> None:
         await db.run(add)
-        asked.clear()
-        told = await asyncio.gather(*[db.run(add) for _ in range(100)])
-        assert sorted(told) == list(range(1, 101))
+        requests_sent.clear()
+        results = await asyncio.gather(*[db.run(add) for _ in range(100)])
+        assert sorted(results) == list(range(1, 101))
         assert [await db.run(add) for _ in range(10)] == list(range(101, 111))
-        assert asked == {"reads": 0, "commits": 110}
+        assert requests_sent == {"reads": 0, "commits": 110}
 
     with_clients(place, 1, test)
 
 
-def test_only_who_runs_again_speculates(place: Served | Cluster, asked: Counter[str]) -> None:
+def test_only_transactions_of_run_speculate(place: Served | Cluster, requests_sent: Counter[str]) -> None:
     async def test(db: Database) -> None:
         await db.run(add)
-        asked.clear()
+        requests_sent.clear()
         async with db.transaction() as txn:
             await add(txn)
-        assert asked == {"reads": 1, "commits": 1}
+        assert requests_sent == {"reads": 1, "commits": 1}
         assert await db.run(add) == 2
 
     with_clients(place, 1, test)
 
 
-def test_clients_that_append_to_the_same_lists_lose_nothing(place: Served | Cluster) -> None:
+def test_concurrent_appends_to_the_same_lists_are_not_lost(place: Served | Cluster) -> None:
     keys = [b"a", b"b", b"c"]
 
     async def append(txn: Transaction, token: bytes, key: bytes, also: bytes) -> bytes:
-        """To one list, or to two, which are read first or when the first is written."""
+        """Append to one list or two; the second is read before or after the first is written."""
         found = await txn.get(key) or b""
         txn[key] = found + token
         if also != key:
@@ -159,8 +159,8 @@ def test_clients_that_append_to_the_same_lists_lose_nothing(place: Served | Clus
     with_clients(place, 3, test)
 
 
-def test_a_sum_over_several_keys_stays_whole(place: Served | Cluster) -> None:
-    """Transfers of two clients, and who sums up meanwhile: no sum is ever wrong, not even inside of a transaction."""
+def test_a_sum_over_several_keys_is_constant(place: Served | Cluster) -> None:
+    """Two clients transfer and read the sum: it is always correct, also inside a transaction."""
     accounts = [b"%d" % number for number in range(4)]
 
     async def transfer(txn: Transaction, source: bytes, target: bytes) -> None:
@@ -200,8 +200,8 @@ def test_a_sum_over_several_keys_stays_whole(place: Served | Cluster) -> None:
     with_clients(place, 2, test)
 
 
-async def believing(one: Database, other: Database, values: dict[bytes, bytes]) -> None:
-    """`one` believes what it has written, and `other` has written since."""
+async def outdated(one: Database, other: Database, values: dict[bytes, bytes]) -> None:
+    """`one` has a speculated value of b"n", and `other` has written newer values since."""
     host = one._host
     assert isinstance(host, RemoteBackend | ClusterBackend)
     host.speculation._suppressed_until.clear()
@@ -211,8 +211,8 @@ async def believing(one: Database, other: Database, values: dict[bytes, bytes]) 
     await other.multi_put(values)
 
 
-def test_nothing_but_a_commit_comes_of_a_belief(place: Served | Cluster) -> None:
-    """Neither an exception, nor a result that wrote nothing, nor what was read besides."""
+def test_wrong_speculation_has_no_effect(place: Served | Cluster) -> None:
+    """Not on exceptions, on results without writes, or on other values that are read."""
 
     async def refused(txn: Transaction) -> None:
         raise LookupError(await txn.get(b"n"))
@@ -250,10 +250,10 @@ def test_nothing_but_a_commit_comes_of_a_belief(place: Served | Cluster) -> None
 
     async def test(one: Database, other: Database) -> None:
         values = {b"n": b"100", b"m": b"1"}
-        await believing(one, other, values)
+        await outdated(one, other, values)
         with pytest.raises(LookupError, match="100"):
             await one.run(refused)
-        await believing(one, other, values)
+        await outdated(one, other, values)
         await one.run(too_large)
         assert await one.get(b"large") == bytes(10)
         for body, answer in (
@@ -264,7 +264,7 @@ def test_nothing_but_a_commit_comes_of_a_belief(place: Served | Cluster) -> None
             (scanned, 101),
             (gathered, 101),
         ):
-            await believing(one, other, values)
+            await outdated(one, other, values)
             assert await one.run(body) == answer, body
             assert await one.get(b"n") == b"100"
             if body not in (looked_at, closed):
@@ -275,20 +275,18 @@ def test_nothing_but_a_commit_comes_of_a_belief(place: Served | Cluster) -> None
 
 
 class Stop(BaseException):
-    """Not an Exception."""
+    """A BaseException that is not an Exception."""
 
 
 @pytest.mark.parametrize("kind", [SystemExit, Stop, asyncio.CancelledError])
-def test_what_is_no_exception_does_not_come_of_a_belief_either(
-    place: Served | Cluster, kind: type[BaseException]
-) -> None:
-    """The body raises it because of what it has read, also a cancellation that its task was not asked for."""
+def test_wrong_speculation_raises_no_base_exception(place: Served | Cluster, kind: type[BaseException]) -> None:
+    """The body raises it because of a value that it read; also a cancellation that was not requested."""
 
     async def ends(txn: Transaction) -> None:
         raise kind(int(await txn.get(b"n") or b"0"))
 
     async def test(one: Database, other: Database) -> None:
-        await believing(one, other, {b"n": b"100"})
+        await outdated(one, other, {b"n": b"100"})
         try:
             await one.run(ends)
         except kind as error:
@@ -298,7 +296,9 @@ def test_what_is_no_exception_does_not_come_of_a_belief_either(
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit])
-def test_an_interrupt_is_no_consequence_of_a_belief(place: Served | Cluster, kind: type[BaseException]) -> None:
+def test_an_interrupt_is_not_retried_after_wrong_speculation(
+    place: Served | Cluster, kind: type[BaseException]
+) -> None:
     runs = 0
 
     async def interrupted(txn: Transaction) -> None:
@@ -308,7 +308,7 @@ def test_an_interrupt_is_no_consequence_of_a_belief(place: Served | Cluster, kin
         raise kind
 
     async def test(one: Database, other: Database) -> None:
-        await believing(one, other, {b"n": b"100"})
+        await outdated(one, other, {b"n": b"100"})
         try:
             await one.run(interrupted)
         except kind:
@@ -317,8 +317,8 @@ def test_an_interrupt_is_no_consequence_of_a_belief(place: Served | Cluster, kin
     with_clients(place, 2, test)
 
 
-def test_who_reads_more_than_it_believes_goes_on_if_that_was_right(
-    place: Served | Cluster, asked: Counter[str]
+def test_a_transaction_continues_if_its_speculation_was_right(
+    place: Served | Cluster, requests_sent: Counter[str]
 ) -> None:
     runs = 0
 
@@ -333,18 +333,18 @@ def test_who_reads_more_than_it_believes_goes_on_if_that_was_right(
     async def test(db: Database) -> None:
         await db.put(b"m", b"7")
         await db.run(add)
-        asked.clear()
+        requests_sent.clear()
         assert await db.run(summed) == 9
         assert runs == 1
-        assert asked == {"reads": 3, "commits": 1}
+        assert requests_sent == {"reads": 3, "commits": 1}
 
     with_clients(place, 1, test)
 
 
 @pytest.mark.parametrize("more", ["nothing", "after", "meanwhile"])
 @pytest.mark.parametrize("changed", [b"n", b"m"])
-def test_all_that_was_believed_is_verified(place: Served | Cluster, changed: bytes, more: str) -> None:
-    """By the commit, or before `more` is read, also what is read while that goes on."""
+def test_all_speculated_values_are_verified(place: Served | Cluster, changed: bytes, more: str) -> None:
+    """They are verified by the commit, or before an unspeculated read; also those read during the verification."""
 
     async def both(txn: Transaction) -> int:
         total = int(await txn.get(b"n") or b"0")
@@ -375,7 +375,9 @@ def test_all_that_was_believed_is_verified(place: Served | Cluster, changed: byt
 
 @pytest.mark.parametrize("reads", ["get", "multi_get", "scan", "multi_scan"])
 @pytest.mark.parametrize("changed", [b"n", b"m"])
-def test_who_has_verified_its_belief_still_conflicts(place: Served | Cluster, changed: bytes, reads: str) -> None:
+def test_verified_speculation_still_conflicts_with_later_writes(
+    place: Served | Cluster, changed: bytes, reads: str
+) -> None:
     async def test(one: Database, other: Database) -> None:
         runs = 0
 
@@ -398,27 +400,29 @@ def test_who_has_verified_its_belief_still_conflicts(place: Served | Cluster, ch
         await one.put(b"m", b"7")
         await one.run(add)
         await one.run(slowly)
-        assert runs == (3 if changed == b"n" else 2), "the second time it still believes what it believed of n"
+        assert runs == (3 if changed == b"n" else 2), "the second run still speculates on n"
         assert await one.get(b"seen") == (b"107" if changed == b"n" else b"101")
 
     with_clients(place, 2, test)
 
 
-def test_a_commit_has_the_id_and_the_label_that_were_told(place: Served | Cluster, asked: Counter[str]) -> None:
+def test_a_commit_has_the_id_and_the_label_of_its_transaction(
+    place: Served | Cluster, requests_sent: Counter[str]
+) -> None:
     async def test(db: Database) -> None:
-        told = ""
+        txn_id = ""
 
         async def named(txn: Transaction) -> None:
-            nonlocal told
-            told = txn.id
+            nonlocal txn_id
+            txn_id = txn.id
             await add(txn)
 
         await db.run(add)
         before = await db.version()
-        asked.clear()
+        requests_sent.clear()
         await db.run(named)
-        assert asked == {"reads": 0, "commits": 1}
-        assert (await db.outcome(told)).committed
+        assert requests_sent == {"reads": 0, "commits": 1}
+        assert (await db.outcome(txn_id)).committed
         changes = [change async for change in db.watch(since=before, timeout=0)]
         assert [change.label for change in changes] == ["named"]
 
@@ -426,8 +430,8 @@ def test_a_commit_has_the_id_and_the_label_that_were_told(place: Served | Cluste
 
 
 @pytest.mark.parametrize("true_again", [False, True])
-def test_a_body_that_hides_the_failure_does_not_commit(place: Served | Cluster, true_again: bool) -> None:
-    """A belief that turned out wrong stays wrong, whatever the body makes of it."""
+def test_a_body_that_suppresses_the_failure_does_not_commit(place: Served | Cluster, true_again: bool) -> None:
+    """A failed verification is final, even if the body suppresses the exception."""
 
     other: Any = None
 
@@ -446,7 +450,7 @@ def test_a_body_that_hides_the_failure_does_not_commit(place: Served | Cluster, 
         nonlocal other
         other = client
         await one.put(b"n", b"0")
-        await believing(one, other, {b"n": b"100", b"m": b"1"})
+        await outdated(one, other, {b"n": b"100", b"m": b"1"})
         assert await one.run(hides) == b"1"
         assert await one.multi_get([b"n", b"answer"]) == {
             b"n": b"2" if true_again else b"101",
@@ -458,20 +462,20 @@ def test_a_body_that_hides_the_failure_does_not_commit(place: Served | Cluster, 
     with_clients(place, 2, test)
 
 
-def test_deleted_and_absent_keys(place: Served | Cluster, asked: Counter[str]) -> None:
+def test_deleted_and_absent_keys(place: Served | Cluster, requests_sent: Counter[str]) -> None:
     async def toggle(txn: Transaction) -> bool:
-        there = await txn.get(b"t") is not None
-        if there:
+        exists = await txn.get(b"t") is not None
+        if exists:
             txn.delete(b"t")
         else:
             txn[b"t"] = b""
-        return there
+        return exists
 
     async def test(one: Database, other: Database) -> None:
         assert await one.run(toggle) is False
-        asked.clear()
+        requests_sent.clear()
         assert [await one.run(toggle) for _ in range(4)] == [True, False, True, False]
-        assert asked == {"reads": 0, "commits": 4}
+        assert requests_sent == {"reads": 0, "commits": 4}
         await one.run(toggle)
         await other.put(b"t", b"x")
         assert await one.run(toggle) is True
@@ -480,11 +484,9 @@ def test_deleted_and_absent_keys(place: Served | Cluster, asked: Counter[str]) -
     with_clients(place, 2, test)
 
 
-def test_what_is_too_large_by_a_wrong_belief_is_not_told(
-    place: Served | Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_speculation_does_not_raise_too_large(place: Served | Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(one: Database, other: Database) -> None:
-        await believing(one, other, {b"n": b"100"})
+        await outdated(one, other, {b"n": b"100"})
 
         def check(request: pb.Request, large: Sequence[bytes]) -> int:
             if b"2" in request.write.writes.values:
@@ -501,18 +503,18 @@ def test_what_is_too_large_by_a_wrong_belief_is_not_told(
     with_clients(place, 2, test)
 
 
-def test_who_believed_in_what_never_came_to_be_runs_again(place: Served | Cluster) -> None:
+def test_transactions_that_read_an_aborted_write_run_again(place: Served | Cluster) -> None:
     async def test(one: Database, other: Database) -> None:
-        await believing(one, other, {b"n": b"100"})
+        await outdated(one, other, {b"n": b"100"})
         assert sorted(await asyncio.gather(*[one.run(add) for _ in range(20)])) == list(range(100, 120))
 
     with_clients(place, 2, test)
 
 
-def test_who_is_not_told_why_it_was_aborted_runs_again(
+def test_a_transaction_aborted_without_a_reason_runs_again(
     place: Served | Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mapping server remembers the reasons of the last ones only."""
+    """A mapping server keeps the reasons of the newest transactions only."""
     decided = replica.Replica.decided
 
     def forgetful(self: replica.Replica, txn: TxnId) -> Decided | None:
@@ -520,7 +522,7 @@ def test_who_is_not_told_why_it_was_aborted_runs_again(
         return found if found is None or found.verdict.committed else found._replace(verdict=replica.UNEXPLAINED)
 
     async def test(one: Database, other: Database) -> None:
-        await believing(one, other, {b"n": b"100"})
+        await outdated(one, other, {b"n": b"100"})
         monkeypatch.setattr(replica.Replica, "decided", forgetful)
         assert await one.run(add) == 100
         if isinstance(place, Cluster):
@@ -531,25 +533,27 @@ def test_who_is_not_told_why_it_was_aborted_runs_again(
     with_clients(place, 2, test)
 
 
-def test_a_wrong_belief_is_no_attempt(place: Served | Cluster) -> None:
+def test_wrong_speculation_does_not_count_as_an_attempt(place: Served | Cluster) -> None:
     async def test(one: Database, other: Database) -> None:
-        await believing(one, other, {b"n": b"100"})
+        await outdated(one, other, {b"n": b"100"})
         assert await one.attempt("", 1, add) == 100
 
     with_clients(place, 2, test)
 
 
-def test_where_others_write_nobody_believes_for_a_while(place: Served | Cluster, asked: Counter[str]) -> None:
+def test_writes_of_others_suppress_speculation_for_a_while(
+    place: Served | Cluster, requests_sent: Counter[str]
+) -> None:
     async def test(one: Database, other: Database) -> None:
-        await believing(one, other, {b"n": b"100"})
-        asked.clear()
+        await outdated(one, other, {b"n": b"100"})
+        requests_sent.clear()
         assert [await one.run(add) for _ in range(3)] == [100, 101, 102]
-        assert asked == {"reads": 3, "commits": 4}
+        assert requests_sent == {"reads": 3, "commits": 4}
 
     with_clients(place, 2, test)
 
 
-def test_own_turns_and_own_puts_are_in_nobodys_way(served: Served, asked: Counter[str]) -> None:
+def test_own_turns_and_own_puts_do_not_suppress_speculation(served: Served, requests_sent: Counter[str]) -> None:
     async def test(db: Database) -> None:
         await db.run(add)
         served.server.contention.mark_contended(b"n")
@@ -557,15 +561,15 @@ def test_own_turns_and_own_puts_are_in_nobodys_way(served: Served, asked: Counte
             await txn.get(b"n")
             assert [await db.run(add) for _ in range(2)] == [1, 2]
         await db.put(b"n", b"100")
-        asked.clear()
+        requests_sent.clear()
         assert [await db.run(add) for _ in range(2)] == [100, 101]
-        assert asked == {"reads": 1, "commits": 2}
+        assert requests_sent == {"reads": 1, "commits": 2}
 
     with_clients(served, 1, test)
 
 
-def test_where_others_want_their_turn_nobody_believes_for_a_while(
-    served: Served, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
+def test_queued_transactions_of_others_suppress_speculation_for_a_while(
+    served: Served, requests_sent: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contention_queue, "TURN_S", 60.0)
 
@@ -575,25 +579,25 @@ def test_where_others_want_their_turn_nobody_believes_for_a_while(
         async with other.transaction() as txn:
             await txn.get(b"n")
             assert await one.run(add) == 1
-            asked.clear()
+            requests_sent.clear()
             waits = asyncio.create_task(one.run(add))
             await asyncio.sleep(0)
             await txn.get(b"m")
         assert await waits == 2
-        assert asked == {"reads": 2, "commits": 1}
+        assert requests_sent == {"reads": 2, "commits": 1}
 
     with_clients(served, 2, test)
 
 
-def test_who_is_cancelled_takes_nobody_along(place: Served | Cluster) -> None:
+def test_a_cancelled_transaction_does_not_fail_others(place: Served | Cluster) -> None:
     async def test(db: Database) -> None:
         await db.run(add)
         tasks = [asyncio.create_task(db.run(add)) for _ in range(20)]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
-        told = await asyncio.gather(*tasks, return_exceptions=True)
-        counted = [each for each in told if isinstance(each, int)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        counted = [each for each in results if isinstance(each, int)]
         assert len(counted) >= 10
         assert len(set(counted)) == len(counted)
         assert int(await db.get(b"n") or b"0") > max(counted)
@@ -602,8 +606,8 @@ def test_who_is_cancelled_takes_nobody_along(place: Served | Cluster) -> None:
     with_clients(place, 1, test)
 
 
-def test_a_server_that_comes_back_goes_on_and_doubles_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commits of a chain are sent again, some of which had been ordered before their stream was lost."""
+def test_commits_resent_after_a_restart_are_applied_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of commits is sent again; some of them had been ordered before their stream was lost."""
     answer = Outbox.answer
     answered, loses = 0, True
 
@@ -629,9 +633,7 @@ def test_a_server_that_comes_back_goes_on_and_doubles_nothing(served: Served, mo
     with_clients(served, 1, test)
 
 
-def test_an_unknown_outcome_is_told_and_not_tried_again(
-    place: Served | Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_outcome_is_raised_and_not_retried(place: Served | Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(db: Database) -> None:
         runs = 0
 
