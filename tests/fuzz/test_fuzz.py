@@ -74,7 +74,7 @@ def test_no_message_ends_a_server_whichever_speaker_sends_it(tmp_path: Path, eng
     cluster.start(1)
     try:
         tokens = cluster.tokens
-        with logdb.connect(cluster.ordering, **cluster.shown(tokens.admin)) as db:
+        with logdb.connect(cluster.ordering, **cluster.credentials(tokens.admin)) as db:
             for number in range(20):
                 db.put(b"k%d" % number, b"v")
             config = cluster.configs[name]

@@ -60,11 +60,13 @@ class SecureCluster(Cluster):
         files = f'ca = "certificates/ca.pem"\ncertificate = "{pem}.pem"\nkey = "{pem}.key"\ntokens = "tokens.toml"\n'
         (self.path / "cluster.toml").write_text("\n".join([*tables, "[security]", files]))
 
-    def shown(self, token: str | None, certificate: str = "client") -> dict[str, Any]:
+    def credentials(self, token: str | None, certificate: str = "client") -> dict[str, Any]:
         """The arguments of `connect` with a token and a certificate."""
         client = self.certificates / f"{certificate}.pem"
         pair = {"certificate": client, "certificate_key": client.with_suffix(".key")}
         return {"ca": self.certificates / "ca.pem", **pair, "token": token}
 
     def connect(self) -> RemoteLog:
-        return logdb.log.connect([location_of(address) for address in self.ordering], **self.shown(self.tokens.admin))
+        return logdb.log.connect(
+            [location_of(address) for address in self.ordering], **self.credentials(self.tokens.admin)
+        )

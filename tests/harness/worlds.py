@@ -228,8 +228,8 @@ class OnSecureCluster(OnCluster):
     def __init__(self, path: Path, shape: Shape) -> None:
         self.cluster = cluster = SecureCluster.of_shape(path, shape)
         cluster.start(shape.shards)
-        shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
-        self.db = logdb.connect(cluster.ordering[0], **shown, timeout=TIMEOUT_S)
+        options = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
+        self.db = logdb.connect(cluster.ordering[0], **options, timeout=TIMEOUT_S)
 
 
 class OnSecureNodes(OnNodes):
@@ -238,8 +238,8 @@ class OnSecureNodes(OnNodes):
     def __init__(self, path: Path, shape: Shape) -> None:
         self.cluster = cluster = SecureCluster.of_shape(path, shape)
         cluster.start(shape.shards)
-        shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
-        self.db = logdb.connect(location_of(cluster.ordering[-1]), **shown, timeout=TIMEOUT_S)
+        options = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
+        self.db = logdb.connect(location_of(cluster.ordering[-1]), **options, timeout=TIMEOUT_S)
 
 
 class OnSecureClusterOfMany(OnClusterOfMany):
@@ -250,7 +250,7 @@ class OnSecureClusterOfMany(OnClusterOfMany):
         text = cluster.tokens.path.read_text()
         cluster.tokens.path.write_text(text.replace('[ada]\nright = "write"', '[ada]\nright = "admin"'))
         cluster.start(shape.shards)
-        self.db = logdb.connect(cluster.mapping, **cluster.shown(None, "ada"), timeout=TIMEOUT_S)
+        self.db = logdb.connect(cluster.mapping, **cluster.credentials(None, "ada"), timeout=TIMEOUT_S)
         self._settled = False
 
 

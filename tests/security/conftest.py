@@ -1,4 +1,4 @@
-"""Certificates, made once, and a server that wants them."""
+"""Certificates, made once, and a server that requires them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Serve = Callable[..., Served]
 
 
 class Files:
-    """What two authorities have signed. `ours` are the arguments with which ada connects by her certificate."""
+    """Certificates signed by two authorities."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.ca, self.server, self.ada = path, path / "ca.pem", path / "server.pem", path / "ada.pem"
@@ -35,7 +35,7 @@ class Files:
         other.client("ada")
         self._authority = authority
 
-    def shown(self, certificate: str = "", *, ca: Path | None = None) -> dict[str, Any]:
+    def credentials(self, certificate: str = "", *, ca: Path | None = None) -> dict[str, Any]:
         """The arguments of `connect`."""
         if not certificate:
             return {"ca": ca or self.ca}
@@ -50,7 +50,7 @@ class Files:
         return Authority(path).server(hosts, days=days)
 
     def security(self, server: Path | None = None, **more: Path | None) -> Security:
-        """Of a server."""
+        """The security settings of a server."""
         certificate = server or self.server
         return Security(certificate=certificate, key=certificate.with_suffix(".key"), **more)
 
@@ -67,7 +67,7 @@ def tokens(tmp_path: Path) -> Tokens:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serve a database in memory to those whom these files let in."""
+    """Serve a database in memory with these security settings."""
     servers: list[Served] = []
 
     def begin(security: Security | None = None) -> Served:

@@ -1,4 +1,4 @@
-"""The certificate whose key everybody has: it lets a token through, and is worth nothing else."""
+"""The certificate whose key is public: it allows a connection with a token, and grants no right by itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
 
 
 def signed(name: str, *, authority: bool = False) -> bytes:
-    """A certificate of this name for anybody, signed with the key of nobody; it has that key itself."""
+    """A certificate of this name that is signed with the anonymous key, and has that key itself."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = x509.CertificateBuilder(OURS.subject, subject, KEY.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(dt.datetime(2000, 1, 1)).not_valid_after(dt.datetime(2999, 1, 1))
@@ -43,13 +43,14 @@ def signed(name: str, *, authority: bool = False) -> bytes:
 
 FORGED = {
     "of nobody": signed("ada"),
-    "of nobody, with the chain": signed("ada") + anonymous_certificate.CERTIFICATE,
-    "of one that says it is an authority": signed("ada") + signed(anonymous_certificate.NAME, authority=True),
-    "of nobody's name": signed(anonymous_certificate.NAME),
+    "signed by the anonymous certificate, with the chain": signed("ada") + anonymous_certificate.CERTIFICATE,
+    "signed by a certificate that claims to be an authority": signed("ada")
+    + signed(anonymous_certificate.NAME, authority=True),
+    "with the anonymous name": signed(anonymous_certificate.NAME),
 }
 
 
-def test_it_is_no_authority_and_no_holder_of_a_right() -> None:
+def test_it_is_neither_an_authority_nor_the_holder_of_a_right() -> None:
     assert OURS.public_key() == KEY.public_key()
     assert not OURS.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert not OURS.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
@@ -57,19 +58,19 @@ def test_it_is_no_authority_and_no_holder_of_a_right() -> None:
 
 
 @pytest.mark.parametrize("forged", sorted(FORGED))
-def test_what_is_signed_with_its_key_is_not_believed(nodes: Nodes, tokens: Tokens, forged: str) -> None:
-    """Neither as a client whose name the tokens file knows, nor as a server; whatever the token."""
+def test_certificates_signed_with_its_key_are_rejected(nodes: Nodes, tokens: Tokens, forged: str) -> None:
+    """Neither as a client that the tokens file names, nor as a server, with any token."""
 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        shown = Credentials(
+        presented = Credentials(
             (nodes.path / "ca.pem").read_bytes(), FORGED[forged], anonymous_certificate.key(), tokens.admin
         )
         for role, name, message in (
             (CLIENT, "client-1", READING),
             ("storage", nodes.addresses["s2"], REPORT),
         ):
-            bad = Node(name, role, shown)
+            bad = Node(name, role, presented)
             bad.port.send(s1.address, message)
             await until(lambda bad=bad: bad.peers.traffic.dropped_messages)
             assert (s1.got, bad.denials) == ([], [])
@@ -80,21 +81,21 @@ def test_what_is_signed_with_its_key_is_not_believed(nodes: Nodes, tokens: Token
 
 
 @pytest.mark.parametrize(
-    ("role", "token", "why"),
+    ("role", "token", "reason"),
     [
         ("storage", True, "the certificate does not belong to a server, but must belong to logdb://test/storage/s2"),
         (CLIENT, False, "a token is needed here, and none came"),
     ],
     ids=["server", "client"],
 )
-def test_by_itself_it_is_worth_nothing(nodes: Nodes, tokens: Tokens, role: str, token: bool, why: str) -> None:
+def test_it_grants_no_right_by_itself(nodes: Nodes, tokens: Tokens, role: str, token: bool, reason: str) -> None:
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        shown = Credentials((nodes.path / "ca.pem").read_bytes(), token=tokens.admin if token else "")
-        bad = Node(nodes.addresses["s2"] if role == "storage" else "client-1", role, shown)
+        presented = Credentials((nodes.path / "ca.pem").read_bytes(), token=tokens.admin if token else "")
+        bad = Node(nodes.addresses["s2"] if role == "storage" else "client-1", role, presented)
         bad.port.send(s1.address, READING)
         await until(lambda: bad.denials)
-        assert why in bad.denials[0]
+        assert reason in bad.denials[0]
         assert s1.got == []
         await bad.peers.close()
         await s1.peers.close()

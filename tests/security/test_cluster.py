@@ -60,8 +60,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]
 
 def test_the_log(cluster: SecureCluster) -> None:
     with (
-        logdb.log.connect(cluster.ordering, **cluster.shown(cluster.tokens.write)) as writer,
-        logdb.log.connect(cluster.mapping, **cluster.shown(cluster.tokens.read)) as reader,
+        logdb.log.connect(cluster.ordering, **cluster.credentials(cluster.tokens.write)) as writer,
+        logdb.log.connect(cluster.mapping, **cluster.credentials(cluster.tokens.read)) as reader,
     ):
         (gsn,) = writer.append([(VALUE, b"x")])
         assert reader.read_record(gsn, 1).payload == b"x"
@@ -99,9 +99,9 @@ POISON = {
 def test_no_client_stops_the_servers_of_a_database(
     cluster: SecureCluster, poison: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a record that they cannot read: a storage server does not let it pass, nor that of another kind a client."""
+    """With a record that they cannot read: the storage server rejects it, also one of another kind."""
     kind = POISON[poison][0]
-    with logdb.log.connect(cluster.ordering, **cluster.shown(cluster.tokens.admin), timeout=0.5) as log:
+    with logdb.log.connect(cluster.ordering, **cluster.credentials(cluster.tokens.admin), timeout=0.5) as log:
         tail = log.tail()
         if kind not in (COMMIT, PIN):
             with pytest.raises(AccessDenied, match=f"clients write no records of kind {kind} there"):
@@ -116,8 +116,8 @@ def test_no_client_stops_the_servers_of_a_database(
 
 def test_the_database(cluster: SecureCluster) -> None:
     with (
-        logdb.connect(cluster.ordering, **cluster.shown(cluster.tokens.write)) as writer,
-        logdb.connect(cluster.mapping, **cluster.shown(cluster.tokens.read)) as reader,
+        logdb.connect(cluster.ordering, **cluster.credentials(cluster.tokens.write)) as writer,
+        logdb.connect(cluster.mapping, **cluster.credentials(cluster.tokens.read)) as reader,
     ):
         version = writer.put(b"k", b"1")
         with writer.transaction() as txn:
@@ -138,7 +138,7 @@ def test_the_database(cluster: SecureCluster) -> None:
         writer.unpin("p")
 
 
-def test_a_token_is_enough_for_a_client(cluster: SecureCluster) -> None:
+def test_a_client_needs_only_a_token(cluster: SecureCluster) -> None:
     ca, tokens = cluster.certificates / "ca.pem", cluster.tokens
     with logdb.connect(cluster.ordering, ca=ca, token=tokens.write) as db:
         db.put(b"by token", b"1")
@@ -151,27 +151,28 @@ def test_a_token_is_enough_for_a_client(cluster: SecureCluster) -> None:
 
 
 @pytest.mark.parametrize("connect", [logdb.connect, logdb.log.connect], ids=["database", "log"])
-def test_who_is_not_let_in_hears_why(cluster: SecureCluster, connect: Any, tmp_path: Path) -> None:
-    shown = cluster.shown(cluster.tokens.read)
-    bare = {"ca": shown["ca"]}
+def test_a_rejected_client_gets_the_reason(cluster: SecureCluster, connect: Any, tmp_path: Path) -> None:
+    options = cluster.credentials(cluster.tokens.read)
+    bare = {"ca": options["ca"]}
     Authority(tmp_path).client("client")
-    strange = {**shown, "certificate": tmp_path / "client.pem", "certificate_key": tmp_path / "client.key"}
-    for wrong, error, what in (
-        ({**shown, "token": "wrong"}, AccessDenied, "the token is not known here"),
-        ({**shown, "token": None}, AccessDenied, "the certificate of 'client' has no right here"),
+    strange = {**options, "certificate": tmp_path / "client.pem", "certificate_key": tmp_path / "client.key"}
+    for wrong, error, message in (
+        ({**options, "token": "wrong"}, AccessDenied, "the token is not known here"),
+        ({**options, "token": None}, AccessDenied, "the certificate of 'client' has no right here"),
         ({}, Unavailable, "it speaks TLS: name the CA"),
         (bare, AccessDenied, "a token is needed here, and none came"),
         ({**bare, "token": "wrong"}, AccessDenied, "the token is not known here"),
-        ({**shown, "ca": tmp_path / "ca.pem"}, Unavailable, "its certificate is not signed by the given CA"),
+        ({**options, "ca": tmp_path / "ca.pem"}, Unavailable, "its certificate is not signed by the given CA"),
         (strange, Unavailable, r"it rejects the certificate in .*client\.pem"),
     ):
-        with pytest.raises(error, match=what) as caught:
+        with pytest.raises(error, match=message) as caught:
             connect(cluster.ordering, **wrong)
         assert "\n" not in str(caught.value)
 
 
-def operated(cluster: SecureCluster, *words: object, token: str = "", code: int = 0) -> str:
-    """`logdb cluster ...`, with the CA and perhaps a token. Returns what it printed, or the one line of its error."""
+def run_command(cluster: SecureCluster, *words: object, token: str = "", code: int = 0) -> str:
+    """`logdb cluster ...`, with the CA and perhaps a token. Returns its output, or the line of its
+    error."""
     ca = ["--ca", str(cluster.certificates / "ca.pem")]
     done = CliRunner().invoke(cli, [*ca, "cluster", *map(str, words)], env={"LOGDB_TOKEN": token})
     assert done.exit_code == code, done.stderr
@@ -184,39 +185,39 @@ def test_the_commands_of_an_operator(cluster: SecureCluster, monkeypatch: pytest
     tokens, here = cluster.tokens, ("--dir", cluster.path)
     for name, config in cluster.configs.items():
         asked = (config.role, "--name", name, "--config", cluster.path / "cluster.toml")
-        assert operated(cluster, "health", *asked) == f"{config.role} {name} serves\n"
-    (endpoint,) = operated(cluster, "endpoints", *here).split()
+        assert run_command(cluster, "health", *asked) == f"{config.role} {name} serves\n"
+    (endpoint,) = run_command(cluster, "endpoints", *here).split()
     assert endpoint == cluster.ordering[0]
     for where in (here, ("--endpoints", endpoint)):
-        seen = json.loads(operated(cluster, "status", "--json", "--interval", 0.1, *where, token=tokens.read))
+        seen = json.loads(run_command(cluster, "status", "--json", "--interval", 0.1, *where, token=tokens.read))
         assert sorted(server["role"] for server in seen["servers"]) == sorted(
             config.role for config in cluster.configs.values()
         )
         assert {server["state"] for server in seen["servers"]} == {"leads", "serves"}
-        for token, what in (
+        for token, message in (
             ("", "a token is needed here, and none came"),
             ("wrong", "the token is not known here"),
             (tokens.write, 'this client may read and write, and this needs the right "admin"'),
         ):
-            assert what in operated(cluster, "add-shard", *where, token=token, code=3)
-    assert f"no server answers: {endpoint} (a token is needed" in operated(
+            assert message in run_command(cluster, "add-shard", *where, token=token, code=3)
+    assert f"no server answers: {endpoint} (a token is needed" in run_command(
         cluster, "status", "--endpoints", endpoint, code=3
     )
-    assert "a shard has 2 servers, and there are 0 spares" in operated(
+    assert "a shard has 2 servers, and there are 0 spares" in run_command(
         cluster, "add-shard", "--endpoints", endpoint, token=tokens.admin, code=3
     )
     before = (cluster.path / "cluster.toml").read_text()
-    assert "may only read" in operated(cluster, "replace-server", "s1", *here, token=tokens.read, code=3)
+    assert "may only read" in run_command(cluster, "replace-server", "s1", *here, token=tokens.read, code=3)
     assert (cluster.path / "cluster.toml").read_text() == before
 
 
 def test_a_client_whose_token_is_withdrawn(cluster: SecureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reads ends with the reason, of what may have been done nobody knows; and all is well when it is back."""
+    """Reads end with the reason, and appends with an unknown outcome; the client works again when the token is back."""
     monkeypatch.setattr(access, "LOOK_S", 0)
     for module in (core_client, peers):
         monkeypatch.setattr(module, "REFUSED_PAUSE_S", 0.01)
     text = cluster.tokens.path.read_text()
-    with logdb.log.connect(cluster.ordering, **cluster.shown(cluster.tokens.write), timeout=2) as log:
+    with logdb.log.connect(cluster.ordering, **cluster.credentials(cluster.tokens.write), timeout=2) as log:
         tail = log.tail()
         cluster.tokens.path.write_text("")
         for _ in range(2):
@@ -247,7 +248,7 @@ def test_metrics_beyond_this_machine_are_for_certificates(
         client = cluster.certificates / "client.pem"
         ours.load_cert_chain(client, client.with_suffix(".key"))
         host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port))):  # and says nothing
+        with socket.create_connection((host, int(port))):  # a connection without a request
             with urllib.request.urlopen(f"https://{address}/metrics", context=ours, timeout=20) as answer:
                 assert b"logdb_leader 1.0" in answer.read()
         assert "a request for metrics failed" in caplog.text
@@ -257,12 +258,12 @@ def test_metrics_beyond_this_machine_are_for_certificates(
 
 
 @pytest.mark.parametrize(
-    ("file", "what"),
+    ("file", "message"),
     [("certificate", "cannot be read: No such file"), ("tokens", "cannot be read: No such file"), ("", "")],
     ids=["no certificate", "no tokens", "loopback alone"],
 )
 def test_a_server_whose_files_are_wrong_does_not_start(
-    cluster: SecureCluster, tmp_path: Path, file: str, what: str
+    cluster: SecureCluster, tmp_path: Path, file: str, message: str
 ) -> None:
     config = replace(cluster.configs["s1"], data=tmp_path / "data", listen=next(free_addresses()))
     assert config.security is not None
@@ -273,13 +274,13 @@ def test_a_server_whose_files_are_wrong_does_not_start(
     )
     server = Node(NodeConfig((wrong,)))
     try:
-        with pytest.raises(Insecure, match=what or "can be reached from other machines"):
+        with pytest.raises(Insecure, match=message or "can be reached from other machines"):
             in_shared_loop(server.start())
     finally:
         in_shared_loop(server.close())
 
 
-def test_the_command_says_so_in_one_line(tmp_path: Path) -> None:
+def test_the_command_prints_one_line(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     security = '[security]\nca = "ca.pem"\ncertificate = "{role}-{name}.pem"\nkey = "{role}-{name}.key"\n'
     config.write_text(f'[cluster]\nname = "demo"\n[ordering.o1]\nlisten = "{next(free_addresses())}"\n{security}')
@@ -290,8 +291,8 @@ def test_the_command_says_so_in_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_program_that_takes_a_database_for_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any security as well."""
+def test_connecting_to_the_log_of_a_database_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without security settings."""
     plain = Cluster(tmp_path, mapping=1)
     plain.start(1)
     try:

@@ -1,4 +1,4 @@
-"""The files: tokens and rights, certificates and keys. What is wrong with one is said with its name."""
+"""The files: tokens and rights, certificates and keys. Errors name the file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_token_is_kept_hashed(tmp_path: Path) -> None:
 
 
 def test_tokens_are_compared_in_constant_time(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all of them, by the function that is made for that, whichever it is."""
+    """A token is compared with all known ones by `hmac.compare_digest`."""
     compared = []
     compare = hmac.compare_digest
 
@@ -82,7 +82,7 @@ def test_a_wrong_tokens_file(tmp_path: Path, wrong: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_becomes_wrong_is_not_believed(
+def test_a_file_that_becomes_invalid_is_ignored(
     tokens: Tokens, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(access, "LOOK_S", 0)
@@ -99,10 +99,10 @@ def test_a_file_that_becomes_wrong_is_not_believed(
 # ---- credentials
 
 
-def test_what_cannot_be_shown(files: Files, tmp_path: Path) -> None:
+def test_invalid_credentials(files: Files, tmp_path: Path) -> None:
     ada, key = files.ada, files.ada.with_suffix(".key")
     ca = {"ca": files.ca}
-    for shown, what in (
+    for options, what in (
         ({"ca": tmp_path / "no.pem"}, "no.pem cannot be read: No such file or directory"),
         ({"ca": key}, "ada.key holds no certificate"),
         ({"certificate": ada}, "name the CA of the server's certificate"),
@@ -114,18 +114,18 @@ def test_what_cannot_be_shown(files: Files, tmp_path: Path) -> None:
         ({"token": "gar\nbage"}, "printable ASCII"),
     ):
         with pytest.raises(ValueError, match=what):
-            credentials(**shown)  # type: ignore[arg-type]
+            credentials(**options)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="token must be a str, not bytes"):
         credentials(token=b"x")  # type: ignore[arg-type]
 
 
-def test_secrets_are_not_shown_by_accident(files: Files) -> None:
-    shown = repr(credentials(**files.shown("ada"), token="hunter2"))
-    assert "hunter2" not in shown
-    assert "PRIVATE" not in shown
+def test_representations_do_not_contain_secrets(files: Files) -> None:
+    options = repr(credentials(**files.credentials("ada"), token="hunter2"))
+    assert "hunter2" not in options
+    assert "PRIVATE" not in options
 
 
-def test_a_token_goes_by_tls_or_stays_here() -> None:
+def test_a_token_is_sent_over_tls_or_loopback_only() -> None:
     with pytest.raises(ValueError, match="would be sent in the clear"):
         Credentials(token="x").check("10.0.0.1:7400")
     Credentials(token="x").check("127.0.0.1:7400")
@@ -136,7 +136,7 @@ def test_a_token_goes_by_tls_or_stays_here() -> None:
 # ---- the authority
 
 
-def test_an_authority_signs_what_others_verify(tmp_path: Path) -> None:
+def test_certificates_of_an_authority_are_valid(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server = authority.server(["db.example", "10.0.0.1", "::1"], Identity("demo", "storage", "s1"))
     client = authority.client("ada")
@@ -152,7 +152,7 @@ def test_an_authority_signs_what_others_verify(tmp_path: Path) -> None:
     context.load_cert_chain(client, client.with_suffix(".key"))
 
 
-def test_what_is_there_is_kept(tmp_path: Path) -> None:
+def test_existing_files_are_kept(tmp_path: Path) -> None:
     first = Authority(tmp_path).client("ada").read_bytes()
     again = Authority(tmp_path)
     assert again.client("ada").read_bytes() == first
@@ -160,7 +160,7 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     assert again.client("ada").read_bytes() != first
 
 
-def test_an_authority_that_is_not_whole(tmp_path: Path, files: Files) -> None:
+def test_an_incomplete_authority(tmp_path: Path, files: Files) -> None:
     Authority(tmp_path)
     (tmp_path / "ca.key").write_bytes((files.others / "ca.key").read_bytes())
     with pytest.raises(ValueError, match=r"ca\.key is not the key of .*ca\.pem"):
@@ -171,7 +171,7 @@ def test_an_authority_that_is_not_whole(tmp_path: Path, files: Files) -> None:
 
 
 @pytest.mark.parametrize("name", ["ca", "server", "a/b", "", "ä"])
-def test_names_that_a_client_cannot_have(tmp_path: Path, name: str) -> None:
+def test_invalid_names_of_clients(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="must be a name of letters"):
         Authority(tmp_path).client(name)
 
@@ -181,7 +181,7 @@ def test_hosts_of_a_server() -> None:
     assert hosts_of(["127.0.0.1:7401"])[1:] == ["localhost", "127.0.0.1", "::1"]
 
 
-# ---- who is a server
+# ---- identities of servers
 
 CERTIFICATE = {
     "x509_subject_alternative_name": [b"s1.example", b"10.0.0.1", b"*.pods.example", b"logdb://demo/storage/s1"]
@@ -190,13 +190,13 @@ MINE = Identity("demo", "storage", "s1")
 
 
 @pytest.mark.parametrize("address", ["s1.example:1", "S1.example:1", "10.0.0.1:1", "a.pods.example:1"])
-def test_a_server_is_who_its_certificate_says(address: str) -> None:
+def test_a_certificate_with_the_identity_of_the_server_is_accepted(address: str) -> None:
     assert node_mismatch(CERTIFICATE, MINE, address) == ""
     assert node_mismatch(CERTIFICATE, MINE._replace(name=""), address) == ""
 
 
 @pytest.mark.parametrize(
-    ("certificate", "claimed", "address", "why"),
+    ("certificate", "claimed", "address", "reason"),
     [
         (
             CERTIFICATE,
@@ -216,10 +216,12 @@ def test_a_server_is_who_its_certificate_says(address: str) -> None:
         ({}, MINE, "s1.example:1", "does not belong to a server"),
     ],
 )
-def test_nobody_else_is(certificate: dict[str, list[bytes]], claimed: Identity, address: str, why: str) -> None:
-    assert why in node_mismatch(certificate, claimed, address)
+def test_other_certificates_are_rejected(
+    certificate: dict[str, list[bytes]], claimed: Identity, address: str, reason: str
+) -> None:
+    assert reason in node_mismatch(certificate, claimed, address)
 
 
-def test_a_wildcard_of_a_whole_domain_covers_nothing() -> None:
+def test_a_wildcard_of_a_top_level_domain_is_ignored() -> None:
     certificate = {"x509_subject_alternative_name": [b"*.example", MINE.uri.encode()]}
     assert node_mismatch(certificate, MINE, "s1.example:1")

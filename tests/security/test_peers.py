@@ -1,5 +1,5 @@
-"""Streams between servers, on real sockets: only a server's own certificate lets it speak as that server, and of what
-a client brings a core sees what its right allows."""
+"""Streams between servers, on real sockets: a node needs a server's certificate to connect as that server, and a
+core receives only the messages of a client that its right allows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TAKES = frozenset(map(type, (READING, WRITING, ADMINISTERING, REPORT, RESPONSE))
 
 
 class Nodes:
-    """Certificates of the nodes of a cluster and of its clients, and the nodes that a test has begun."""
+    """Certificates of the nodes of a cluster and of its clients, and the nodes that a test has started."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Nodes:
         addresses = free_addresses()
         self.addresses = {name: next(addresses) for name in ("o1", "s1", "s2")}
 
-    def shown(self, name: str, token: str | None = None) -> Credentials:
+    def credentials(self, name: str, token: str | None = None) -> Credentials:
         pem = self.path / f"{name}.pem"
         key = pem.with_suffix(".key")
         return credentials(ca=self.path / "ca.pem", certificate=pem, certificate_key=key, token=token)
@@ -56,17 +56,17 @@ class Nodes:
 
 
 class Node:
-    """One of them."""
+    """A node of a cluster, or a client."""
 
     def __init__(
         self,
         address: str,
         role: str,
-        shown: Credentials,
+        presented: Credentials,
         authenticator: NodeAuthenticator | None = None,
         cluster: str = "test",
     ) -> None:
-        self.peers = Peers(Hello(VERSION, cluster, role, address), credentials=shown, authenticator=authenticator)
+        self.peers = Peers(Hello(VERSION, cluster, role, address), credentials=presented, authenticator=authenticator)
         self.port = self.peers.attach(address, TAKES)
         self.port.receive = lambda sender, messages: self.got.extend(messages)
         self.peers.denied = lambda error: self.denials.append(str(error))
@@ -81,15 +81,19 @@ def nodes(tmp_path: Path) -> Nodes:
 
 async def listening(nodes: Nodes, tokens: Path | None = None) -> Node:
     """The storage server s1."""
-    node = Node(nodes.addresses["s1"], "storage", nodes.shown("storage-s1"), nodes.authenticator("storage-s1", tokens))
+    node = Node(
+        nodes.addresses["s1"], "storage", nodes.credentials("storage-s1"), nodes.authenticator("storage-s1", tokens)
+    )
     await node.peers.listen(node.address)
     return node
 
 
-def test_servers_know_each_other(nodes: Nodes) -> None:
+def test_servers_accept_each_other(nodes: Nodes) -> None:
     async def test() -> None:
         s1 = await listening(nodes)
-        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"), nodes.authenticator("ordering-o1"))
+        o1 = Node(
+            nodes.addresses["o1"], "ordering", nodes.credentials("ordering-o1"), nodes.authenticator("ordering-o1")
+        )
         await o1.peers.listen(o1.address)
         o1.port.send(s1.address, REPORT)
         await until(lambda: s1.got)
@@ -112,13 +116,15 @@ IMPOSTORS = {
 
 
 @pytest.mark.parametrize("impostor", sorted(IMPOSTORS))
-def test_nobody_else_speaks_as_a_server(nodes: Nodes, impostor: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_certificate_of_another_identity_is_rejected(
+    nodes: Nodes, impostor: str, caplog: pytest.LogCaptureFixture
+) -> None:
     certificate, role, name, why = IMPOSTORS[impostor]
 
     async def test() -> None:
         s1 = await listening(nodes)
         address = nodes.addresses.get(name) or next(free_addresses())
-        bad = Node(address, role, nodes.shown(certificate))
+        bad = Node(address, role, nodes.credentials(certificate))
         bad.port.send(s1.address, REPORT)
         await until(lambda: bad.denials)
         assert f"{address} must not connect as a server to {s1.address}: the certificate" in bad.denials[0]
@@ -133,11 +139,13 @@ def test_nobody_else_speaks_as_a_server(nodes: Nodes, impostor: str, caplog: pyt
 
 
 @pytest.mark.parametrize("certificate", ["others/storage-s1", ""])
-def test_without_a_certificate_of_the_cluster_nobody_is_heard(nodes: Nodes, certificate: str) -> None:
+def test_connections_without_a_certificate_of_the_cluster_are_rejected(nodes: Nodes, certificate: str) -> None:
     async def test() -> None:
         s1 = await listening(nodes)
-        shown = nodes.shown(certificate) if certificate else Credentials(ca=(nodes.path / "ca.pem").read_bytes())
-        for credentials_, role, name in ((shown, "storage", nodes.addresses["s2"]), (NONE, CLIENT, "client-1")):
+        presented = (
+            nodes.credentials(certificate) if certificate else Credentials(ca=(nodes.path / "ca.pem").read_bytes())
+        )
+        for credentials_, role, name in ((presented, "storage", nodes.addresses["s2"]), (NONE, CLIENT, "client-1")):
             bad = Node(name, role, credentials_)
             bad.port.send(s1.address, READING)
             await until(lambda bad=bad: bad.peers.traffic.dropped_messages)
@@ -149,13 +157,13 @@ def test_without_a_certificate_of_the_cluster_nobody_is_heard(nodes: Nodes, cert
 
 
 @pytest.mark.parametrize("certificate", ["others/storage-s1", "storage-s7", "ada"])
-def test_a_server_believes_whom_it_dials_by_the_certificate(nodes: Nodes, certificate: str) -> None:
-    """Nothing is sent to who is there instead."""
+def test_a_server_verifies_the_certificate_of_the_server_that_it_calls(nodes: Nodes, certificate: str) -> None:
+    """It sends nothing to another server at that address."""
 
     async def test() -> None:
         bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.authenticator(certificate))
         await bad.peers.listen(bad.address)
-        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"))
+        o1 = Node(nodes.addresses["o1"], "ordering", nodes.credentials("ordering-o1"))
         o1.port.send(bad.address, REPORT)
         await until(lambda: o1.peers.traffic.dropped_messages)
         assert (bad.got, o1.peers.traffic.sent_parcels) == ([], 0)
@@ -168,12 +176,12 @@ def test_a_server_believes_whom_it_dials_by_the_certificate(nodes: Nodes, certif
 # ---- clients
 
 
-def test_a_client_is_no_server_by_its_name(nodes: Nodes) -> None:
-    """It would get what is for that one."""
+def test_a_client_cannot_use_the_name_of_a_server(nodes: Nodes) -> None:
+    """It would receive the messages of that server."""
 
     async def test() -> None:
         s1 = await listening(nodes)
-        client = Node(nodes.addresses["o1"], CLIENT, nodes.shown("ada"))
+        client = Node(nodes.addresses["o1"], CLIENT, nodes.credentials("ada"))
         client.port.send(s1.address, READING)
         await until(lambda: client.peers.traffic.dropped_messages)
         s1.port.send(nodes.addresses["o1"], RESPONSE)
@@ -186,14 +194,14 @@ def test_a_client_is_no_server_by_its_name(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("right", ["read", "write", "admin"])
-def test_a_core_sees_what_the_right_allows(nodes: Nodes, tokens: Tokens, right: str) -> None:
-    """Though this client does not know what it may do."""
+def test_a_core_receives_the_messages_that_the_right_allows(nodes: Nodes, tokens: Tokens, right: str) -> None:
+    """Although this client does not check its rights itself."""
     needs = {READING: Right.READ, WRITING: Right.WRITE, ADMINISTERING: Right.ADMIN}
 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
         for message, needed in needs.items():
-            client = Node(f"client-{needed}", CLIENT, nodes.shown("ada", getattr(tokens, right)))
+            client = Node(f"client-{needed}", CLIENT, nodes.credentials("ada", getattr(tokens, right)))
             client.port.send(s1.address, message)
             if needed <= Right[right.upper()]:
                 await until(lambda: s1.got)
@@ -208,10 +216,10 @@ def test_a_core_sees_what_the_right_allows(nodes: Nodes, tokens: Tokens, right: 
     run(test())
 
 
-def test_no_right_lets_a_client_say_what_servers_say(nodes: Nodes, tokens: Tokens) -> None:
+def test_no_right_allows_a_client_to_send_messages_of_servers(nodes: Nodes, tokens: Tokens) -> None:
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.admin))
+        client = Node("client-1", CLIENT, nodes.credentials("ada", tokens.admin))
         client.port.send(s1.address, READING)
         await until(lambda: s1.got)
         client.port.send(s1.address, REPORT)
@@ -223,14 +231,14 @@ def test_no_right_lets_a_client_say_what_servers_say(nodes: Nodes, tokens: Token
     run(test())
 
 
-def test_a_token_that_is_withdrawn_ends_what_its_stream_may_do(
+def test_a_withdrawn_token_ends_the_rights_of_its_stream(
     nodes: Nodes, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "LOOK_S", 0)
 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
+        client = Node("client-1", CLIENT, nodes.credentials("ada", tokens.write))
         client.port.send(s1.address, WRITING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
@@ -244,14 +252,14 @@ def test_a_token_that_is_withdrawn_ends_what_its_stream_may_do(
     run(test())
 
 
-def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
+def test_a_delayed_answer_is_not_sent_after_the_right_is_withdrawn(
     nodes: Nodes, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "LOOK_S", 0)
 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
+        client = Node("client-1", CLIENT, nodes.credentials("ada", tokens.read))
         client.port.send(s1.address, READING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
@@ -265,13 +273,13 @@ def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
     run(test())
 
 
-def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Tokens) -> None:
+def test_a_client_does_not_replace_the_stream_of_another_user(nodes: Nodes, tokens: Tokens) -> None:
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        one = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
+        one = Node("client-1", CLIENT, nodes.credentials("ada", tokens.read))
         one.port.send(s1.address, READING)
         await until(lambda: s1.got)
-        other = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
+        other = Node("client-1", CLIENT, nodes.credentials("ada", tokens.write))
         other.port.send(s1.address, READING)
         await until(lambda: other.denials)
         assert other.denials == ["another user is connected as client-1"]
@@ -284,15 +292,15 @@ def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Token
     run(test())
 
 
-def test_what_a_client_is_told(nodes: Nodes, tokens: Tokens) -> None:
+def test_errors_of_a_denied_client(nodes: Nodes, tokens: Tokens) -> None:
     from logdb.transport.discovery import ask, client_hello
 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        assert (await ask(s1.address, client_hello(), nodes.shown("ada", tokens.read))).right is Right.READ
-        assert (await ask(s1.address, client_hello(), nodes.shown("ada"))).right is Right.WRITE
+        assert (await ask(s1.address, client_hello(), nodes.credentials("ada", tokens.read))).right is Right.READ
+        assert (await ask(s1.address, client_hello(), nodes.credentials("ada"))).right is Right.WRITE
         with pytest.raises(AccessDenied, match="the token is not known here"):
-            await ask(s1.address, client_hello(), nodes.shown("ada", "wrong"))
+            await ask(s1.address, client_hello(), nodes.credentials("ada", "wrong"))
         await s1.peers.close()
 
     run(test())

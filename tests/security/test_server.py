@@ -1,4 +1,4 @@
-"""A server of one directory, on real sockets: who gets in, what they may do, and what the others are told."""
+"""A server of one directory, on real sockets: access, rights, and the errors of denied clients."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.security.conftest import Files, Serve
 TIMEOUT_S = 20
 
 
-def connect(served: Served, **shown: Any) -> logdb.Database:
-    return logdb.connect(served.address, timeout=TIMEOUT_S, **shown)
+def connect(served: Served, **options: Any) -> logdb.Database:
+    return logdb.connect(served.address, timeout=TIMEOUT_S, **options)
 
 
-def works(served: Served, **shown: Any) -> None:
-    with connect(served, **shown) as db:
+def works(served: Served, **options: Any) -> None:
+    with connect(served, **options) as db:
         assert db.get(b"k") is None
         assert db.at(db.put(b"k", b"1")).get(b"k") == b"1"
         with db.transaction() as txn:
@@ -41,23 +41,23 @@ def works(served: Served, **shown: Any) -> None:
         db.delete(b"k")
 
 
-def refused(served: Served, what: str, error: type[logdb.LogDBError] = logdb.Unavailable, **shown: Any) -> None:
-    """One clear line."""
-    with pytest.raises(error, match=what) as caught:
-        connect(served, **shown)
+def refused(served: Served, message: str, error: type[logdb.LogDBError] = logdb.Unavailable, **options: Any) -> None:
+    """Connecting fails with one line that matches `message`."""
+    with pytest.raises(error, match=message) as caught:
+        connect(served, **options)
     assert served.address in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
-# ---- who gets in
+# ---- accepted clients
 
 
 def test_tls(serve: Serve, files: Files) -> None:
-    works(serve(files.security()), **files.shown())
+    works(serve(files.security()), **files.credentials())
 
 
 def test_mutual_tls(serve: Serve, files: Files) -> None:
-    works(serve(files.security(ca=files.ca)), **files.shown("ada"))
+    works(serve(files.security(ca=files.ca)), **files.credentials("ada"))
 
 
 def test_a_certificate_and_its_key_in_one_file(serve: Serve, files: Files, tmp_path: Path) -> None:
@@ -67,23 +67,23 @@ def test_a_certificate_and_its_key_in_one_file(serve: Serve, files: Files, tmp_p
 
 
 def test_a_token_with_tls_and_without(serve: Serve, files: Files, tokens: Tokens) -> None:
-    works(serve(files.security(tokens=tokens.path)), **files.shown(), token=tokens.write)
+    works(serve(files.security(tokens=tokens.path)), **files.credentials(), token=tokens.write)
     works(serve(Security(tokens=tokens.path)), token=tokens.write)
 
 
 def test_asyncio(serve: Serve, files: Files, tokens: Tokens) -> None:
     async def main() -> None:
         served = serve(files.security(ca=files.ca, tokens=tokens.path))
-        async with await logdb.aio.connect(served.address, **files.shown("grace"), token=tokens.write) as db:
+        async with await logdb.aio.connect(served.address, **files.credentials("grace"), token=tokens.write) as db:
             assert await db.get(b"k") is None
             await db.put(b"k", b"1")
         with pytest.raises(logdb.AccessDenied, match="not known here"):
-            await logdb.aio.connect(served.address, **files.shown("grace"), token="wrong")
+            await logdb.aio.connect(served.address, **files.credentials("grace"), token="wrong")
 
     asyncio.run(main())
 
 
-# ---- who does not
+# ---- rejected clients
 
 
 def test_plain_against_tls(serve: Serve, files: Files) -> None:
@@ -92,40 +92,50 @@ def test_plain_against_tls(serve: Serve, files: Files) -> None:
 
 
 def test_tls_against_plain(serve: Serve, files: Files) -> None:
-    refused(serve(), "it does not speak TLS: connect without a CA, or start it with a certificate", **files.shown())
+    refused(
+        serve(), "it does not speak TLS: connect without a CA, or start it with a certificate", **files.credentials()
+    )
 
 
 def test_a_server_of_another_authority(serve: Serve, files: Files) -> None:
     refused(
         serve(files.security()),
         "its certificate is not signed by the given CA",
-        **files.shown(ca=files.others / "ca.pem"),
+        **files.credentials(ca=files.others / "ca.pem"),
     )
 
 
 @pytest.mark.usefixtures("_whatever_the_date")
 def test_a_server_whose_certificate_has_expired(serve: Serve, files: Files, tmp_path: Path) -> None:
     expired = files.another(tmp_path / "expired", ["127.0.0.1"], days=0)
-    refused(serve(files.security(expired)), "its certificate has expired: renew it there", **files.shown())
+    refused(serve(files.security(expired)), "its certificate has expired: renew it there", **files.credentials())
 
 
 def test_a_server_of_another_host(serve: Serve, files: Files, tmp_path: Path) -> None:
     elsewhere = files.another(tmp_path / "elsewhere", ["elsewhere.example", "127.0.0.2"])
-    refused(serve(files.security(elsewhere)), "its certificate is not valid for 127.0.0.1: use a name", **files.shown())
+    refused(
+        serve(files.security(elsewhere)),
+        "its certificate is not valid for 127.0.0.1: use a name",
+        **files.credentials(),
+    )
 
 
-def test_a_client_that_poses_as_a_server(serve: Serve, files: Files) -> None:
-    refused(serve(files.security(files.ada)), "its certificate is a client's", **files.shown())
+def test_a_server_with_a_certificate_of_a_client(serve: Serve, files: Files) -> None:
+    refused(serve(files.security(files.ada)), "its certificate is a client's", **files.credentials())
 
 
-def test_no_certificate_where_one_is_wanted(serve: Serve, files: Files, tokens: Tokens) -> None:
+def test_no_certificate_where_one_is_required(serve: Serve, files: Files, tokens: Tokens) -> None:
     served = serve(files.security(ca=files.ca, tokens=tokens.path))
-    refused(served, "it requires a certificate: present one with its key", **files.shown(), token=tokens.admin)
+    refused(served, "it requires a certificate: present one with its key", **files.credentials(), token=tokens.admin)
 
 
 def test_a_certificate_of_another_authority(serve: Serve, files: Files) -> None:
-    shown = {**files.shown("ada"), "certificate": files.others / "ada.pem", "certificate_key": files.others / "ada.key"}
-    refused(serve(files.security(ca=files.ca)), "it rejects the certificate in .*others/ada.pem", **shown)
+    options = {
+        **files.credentials("ada"),
+        "certificate": files.others / "ada.pem",
+        "certificate_key": files.others / "ada.key",
+    }
+    refused(serve(files.security(ca=files.ca)), "it rejects the certificate in .*others/ada.pem", **options)
 
 
 def test_an_expired_certificate(serve: Serve, files: Files, tmp_path: Path) -> None:
@@ -137,43 +147,46 @@ def test_an_expired_certificate(serve: Serve, files: Files, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("_whatever_the_date")
-def test_an_expired_certificate_is_not_let_in(serve: Serve, files: Files, tmp_path: Path) -> None:
+def test_an_expired_certificate_of_a_client_is_rejected(serve: Serve, files: Files, tmp_path: Path) -> None:
     expired = files.another(tmp_path / "expired", ["127.0.0.1"], days=0)
     pair = {"certificate": expired, "certificate_key": expired.with_suffix(".key")}
     refused(serve(files.security(ca=files.ca)), "it rejects the certificate", ca=files.ca, **pair)
 
 
 def test_no_token_and_a_wrong_one(serve: Serve, files: Files, tokens: Tokens) -> None:
-    for security, shown in ((files.security(tokens=tokens.path), files.shown()), (Security(tokens=tokens.path), {})):
+    for security, options in (
+        (files.security(tokens=tokens.path), files.credentials()),
+        (Security(tokens=tokens.path), {}),
+    ):
         served = serve(security)
-        refused(served, "denies access: a token is needed here, and none came", logdb.AccessDenied, **shown)
+        refused(served, "denies access: a token is needed here, and none came", logdb.AccessDenied, **options)
         for wrong in ("x", tokens.read[:-1], access.hashed(tokens.read)):
-            refused(served, "denies access: the token is not known here", logdb.AccessDenied, **shown, token=wrong)
+            refused(served, "denies access: the token is not known here", logdb.AccessDenied, **options, token=wrong)
 
 
 def test_a_certificate_that_the_tokens_file_does_not_name(serve: Serve, files: Files, tokens: Tokens) -> None:
     served = serve(files.security(ca=files.ca, tokens=tokens.path))
-    refused(served, "the certificate of 'grace' has no right here", logdb.AccessDenied, **files.shown("grace"))
+    refused(served, "the certificate of 'grace' has no right here", logdb.AccessDenied, **files.credentials("grace"))
 
 
-def test_a_certificate_does_not_stand_for_a_token(serve: Serve, files: Files, tokens: Tokens) -> None:
+def test_a_certificate_does_not_replace_a_token(serve: Serve, files: Files, tokens: Tokens) -> None:
     add(tokens.path, "grace", Right.ADMIN)
     served = serve(files.security(ca=files.ca, tokens=tokens.path))
-    refused(served, "the certificate of 'grace' has no right here", logdb.AccessDenied, **files.shown("grace"))
+    refused(served, "the certificate of 'grace' has no right here", logdb.AccessDenied, **files.credentials("grace"))
 
 
-def test_who_has_no_part_in_it_learns_nothing(serve: Serve, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even which database it is."""
-    told: list[Any] = []
+def test_a_denied_client_gets_no_information(serve: Serve, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the identity of the database."""
+    received: list[Any] = []
     check = logdb.clients.connection.Connection._check
 
-    def hear(self: Any, endpoint: str, welcome: Any) -> None:
-        told.append(welcome)
+    def record(self: Any, endpoint: str, welcome: Any) -> None:
+        received.append(welcome)
         check(self, endpoint, welcome)
 
-    monkeypatch.setattr("logdb.clients.connection.Connection._check", hear)
+    monkeypatch.setattr("logdb.clients.connection.Connection._check", record)
     refused(serve(Security(tokens=tokens.path)), "a token is needed", logdb.AccessDenied)
-    assert [(welcome.database, welcome.refusal) for welcome in told] == [(b"", "access")]
+    assert [(welcome.database, welcome.refusal) for welcome in received] == [(b"", "access")]
 
 
 def test_denied_clients_do_not_flood_the_log(serve: Serve, tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
@@ -186,8 +199,8 @@ def test_denied_clients_do_not_flood_the_log(serve: Serve, tokens: Tokens, caplo
     assert "the token is not known here" in vars(lines[0])["why"]
 
 
-def test_nothing_is_read_of_a_stranger(serve: Serve, tokens: Tokens) -> None:
-    """He hears that he is one before he has said anything."""
+def test_no_request_of_a_denied_client_is_read(serve: Serve, tokens: Tokens) -> None:
+    """The server rejects the stream before the client sends anything."""
     served = serve(Security(tokens=tokens.path))
 
     async def main() -> None:
@@ -204,7 +217,7 @@ def test_a_token_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> No
         logdb.connect("192.0.2.1:7400", token="secret")
 
 
-# ---- what they may do
+# ---- rights
 
 
 def _reads(db: logdb.Database) -> None:
@@ -259,7 +272,7 @@ def test_each_verb_needs_its_right(serve: Serve, tokens: Tokens, right: str) -> 
                     pytest.fail(f"{name} was allowed")
 
 
-def test_who_was_denied_has_changed_nothing(serve: Serve, tokens: Tokens) -> None:
+def test_a_denied_call_changes_nothing(serve: Serve, tokens: Tokens) -> None:
     served = serve(Security(tokens=tokens.path))
     with connect(served, token=tokens.read) as reader, connect(served, token=tokens.write) as writer:
         version = writer.put(b"k", b"1")
@@ -267,7 +280,7 @@ def test_who_was_denied_has_changed_nothing(serve: Serve, tokens: Tokens) -> Non
             with pytest.raises(logdb.AccessDenied):
                 call(reader)
         assert (writer.version, writer[b"k"], writer.pins) == (version, b"1", {})
-        assert not served.host.embedded.snapshots.leased(), "what a denied transaction had held"
+        assert not served.host.embedded.snapshots.leased(), "leases of a denied transaction are released"
 
 
 def test_every_verb_of_the_wire_has_a_right() -> None:
@@ -279,7 +292,7 @@ def test_every_verb_of_the_wire_has_a_right() -> None:
     assert {name: right for right, text in names.items() for name in text.split()} == VERB_RIGHTS
 
 
-# ---- the tokens file changes
+# ---- changes of the tokens file
 
 
 @pytest.fixture
@@ -321,8 +334,8 @@ def test_a_watch_that_waits_ends_with_its_token(serve: Serve, tokens: Tokens) ->
 
 
 @pytest.mark.usefixtures("_looks_at_once")
-def test_what_waits_to_be_sent_ends_with_its_token(serve: Serve, tokens: Tokens) -> None:
-    """Pages that were made before the token was withdrawn; but whoever has written hears that it was done."""
+def test_queued_pages_are_dropped_with_their_token(serve: Serve, tokens: Tokens) -> None:
+    """Pages made before the token was withdrawn are dropped, but acknowledgements of writes are sent."""
     served = serve(Security(tokens=tokens.path))
 
     async def test() -> None:
@@ -339,7 +352,7 @@ def test_what_waits_to_be_sent_ends_with_its_token(serve: Serve, tokens: Tokens)
             found = await raw.answers(101)
             assert found.pop(1_000).version > version
             kinds = [found[number].failure.kind for number in sorted(found)]
-            assert kinds == sorted(kinds), "from then on all of them"
+            assert kinds == sorted(kinds), "all answers after the first denial are denials"
             assert kinds[-85:] == 85 * ["AccessDenied"]
 
     asyncio.run(test())
@@ -356,7 +369,7 @@ def test_a_token_that_is_replaced_by_another(serve: Serve, tokens: Tokens) -> No
 
 
 @pytest.mark.usefixtures("_looks_at_once")
-def test_a_right_that_is_given(serve: Serve, tokens: Tokens) -> None:
+def test_a_right_that_is_added(serve: Serve, tokens: Tokens) -> None:
     with connect(serve(Security(tokens=tokens.path)), token=tokens.read) as db:
         with pytest.raises(logdb.AccessDenied):
             db.put(b"k", b"1")
@@ -366,16 +379,16 @@ def test_a_right_that_is_given(serve: Serve, tokens: Tokens) -> None:
 
 
 @pytest.mark.usefixtures("_looks_at_once")
-def test_a_new_token_is_known(serve: Serve, tokens: Tokens) -> None:
+def test_a_new_token_is_accepted(serve: Serve, tokens: Tokens) -> None:
     served = serve(Security(tokens=tokens.path))
     works(served, token=add(tokens.path, "new", Right.WRITE))
 
 
-# ---- where a server listens
+# ---- listening addresses
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7400", "[::]:7400", "db.example:7400", "10.0.0.1:7400"])
-def test_beyond_this_machine_everybody_is_asked(listen: str, files: Files, tokens: Tokens) -> None:
+def test_other_than_loopback_requires_security(listen: str, files: Files, tokens: Tokens) -> None:
     for security in (Security(), Security(tokens=tokens.path)):
         with pytest.raises(ValueError, match="can be reached from other machines: name a certificate"):
             security.check(listen)
@@ -385,13 +398,13 @@ def test_beyond_this_machine_everybody_is_asked(listen: str, files: Files, token
     files.security(ca=files.ca).check(listen)
 
 
-def test_a_server_that_asks_for_certificates_has_one(files: Files) -> None:
+def test_a_server_that_requires_certificates_needs_its_own(files: Files) -> None:
     for security in (Security(ca=files.ca), Security(key=files.server)):
         with pytest.raises(ValueError, match="needs its own"):
             security.check("127.0.0.1:7400")
 
 
-def test_a_gate_reads_its_files(files: Files, tmp_path: Path) -> None:
+def test_an_authenticator_reads_its_files(files: Files, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no\.toml cannot be read: No such file"):
         Authenticator(Security(tokens=tmp_path / "no.toml"))
     with pytest.raises(ValueError, match="is not that of the certificate"):
