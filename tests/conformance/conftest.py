@@ -13,11 +13,11 @@ from tests.harness.worlds import World
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tls", action="store_true", help="The same behind TLS, where there are servers.")
+    parser.addoption("--tls", action="store_true", help="Run the worlds with servers behind TLS.")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each world in turn, or those that the module of the test names itself."""
+    """Run a test in each world, or in those that its module names."""
     worlds = SECURE_WORLDS if metafunc.config.getoption("tls", default=False) else WORLDS
     worlds = getattr(metafunc.module, "WORLDS", worlds)
     if "world" in metafunc.fixturenames:
@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """One of them."""
+    """A world, closed after the test."""
     world = request.param(tmp_path)
     yield world
     world.close()
@@ -37,7 +37,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture(params=["memory", "directory"])
 def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
-    """An empty database of this process, for what goes behind its face."""
+    """An empty database of this process, for tests below its interface."""
     world = WORLDS[request.param](tmp_path)
     yield world.db
     world.close()
@@ -45,7 +45,7 @@ def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.D
 
 @pytest.fixture
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
-    """An empty database, where nothing of its past matters to the test."""
+    """An empty database, for tests that do not depend on its history."""
     world = request.param(tmp_path)
     yield world.db
     world.close()

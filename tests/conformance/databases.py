@@ -13,7 +13,7 @@ CLUSTERS = {
     "many": {"cluster of many": worlds.OnClusterOfMany, "cluster of many by TLS": worlds.OnSecureClusterOfMany},
     "masking": {"cluster that masks": worlds.OnMaskingCluster},
 }
-"""By the shape that they have (`Simulated.CLUSTERS`)."""
+"""Worlds by the shape of their cluster (`Simulated.CLUSTERS`)."""
 NODES = 3
 
 WORLDS, SECURE_WORLDS = dict(worlds.WORLDS), dict(worlds.SECURE_WORLDS)

@@ -1,4 +1,5 @@
-"""The logs that keep the contract: the two of this process, and every engine of `ENGINES`, simulated and on servers."""
+"""The logs that implement the contract: the two of this process, and every engine of `ENGINES`, simulated and on
+servers."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from tests.sim.engines import simulation_of
 
 JOIN_S = 60
 MORE_SHARDS = 2
-"""The spare servers of a cluster suffice for this many more shards."""
+"""Number of shards that can be added with the spare servers of a cluster."""
 
 
-def over_grpc(shape: Shape) -> Callable[[Path, Clock], Reconfigurable]:
-    """On real servers, sockets and disks."""
+def on_servers(shape: Shape) -> Callable[[Path, Clock], Reconfigurable]:
+    """Builds a log on real servers, sockets and disks."""
     can_grow = AddShard in simulation_of(shape.engine).CHANGES
     spares = MORE_SHARDS * shape.replicas if can_grow else shape.spares
     shape = replace(shape, mapping=0, spares=spares)
@@ -42,7 +43,7 @@ for _engine in CLUSTER_ENGINES:
     for _which, _simulated in _own.SHAPES.items():
         RECONFIGURABLE[f"{_engine}{_which}"] = lambda path, clock, at=(_engine, _simulated): SimulatedLog(*at)
     for _which in ("alone", "many"):
-        RECONFIGURABLE[f"{_engine}-over-grpc-{_which}"] = over_grpc(_own.CLUSTERS[_which])
+        RECONFIGURABLE[f"{_engine}-over-grpc-{_which}"] = on_servers(_own.CLUSTERS[_which])
     ENGINE_OF.update({name: _engine for name in RECONFIGURABLE if name not in ENGINE_OF})
 ENGINES: dict[str, Callable[[Path, Clock], Log]] = {**ORDERED, **RECONFIGURABLE}
 
@@ -58,7 +59,7 @@ def numbered(count: int, tag: int = 1) -> list[Record]:
 
 
 def a_shard(log: Log) -> int:
-    """One that takes appends."""
+    """A shard that accepts appends."""
     return min(log.view().active)
 
 
@@ -75,7 +76,7 @@ def read(log: Log, gsn: int) -> LogRecord:
 
 
 def follow(log: Log, gsn: int, count: int, tags: Collection[int] | None = None) -> list[LogRecord]:
-    """So many records from `gsn` on; batches must follow each other."""
+    """The next `count` records from `gsn` on. Checks that batches are contiguous."""
     subscription, at = log.subscribe(gsn, tags), gsn
     got: list[LogRecord] = []
     while len(got) < count:

@@ -1,4 +1,4 @@
-"""What no verb takes is refused by all of them in the same way: before anything happens, and by name."""
+"""Invalid arguments are rejected by all methods in the same way: before any effect, and with the argument's name."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def some(items: Any) -> list[Any]:
 
 
 def in_transaction(call: Call, **options: Any) -> Call:
-    def called(db: Any, given: Any) -> None:
+    def called(db: Any, argument: Any) -> None:
         with db.transaction(**options) as txn:
-            call(txn, given)
+            call(txn, argument)
 
     return called
 
 
 def in_snapshot(call: Call) -> Call:
-    return lambda db, given: call(db.at(1), given)
+    return lambda db, argument: call(db.at(1), argument)
 
 
 def writes(txn: Any, _: Any = None) -> None:
-    txn.put(b"never", b"v")
+    txn.put(b"body", b"v")
 
 
 READS: list[tuple[str, str, Call, Sequence[Any]]] = [
@@ -85,7 +85,7 @@ READS: list[tuple[str, str, Call, Sequence[Any]]] = [
     ("multi_scan", "limit", lambda db, limit: db.multi_scan([], limit=limit), NO_LIMITS),
     ("multi_scan", "reverse", lambda db, flag: db.multi_scan([], reverse=flag), NO_FLAGS),
 ]
-"""(verb, what its error speaks of, how it is called, what it does not take), for databases, snapshots, transactions."""
+"""(verb, the name in its error, how it is called, invalid arguments), for databases, snapshots, transactions."""
 CASES: list[tuple[str, str, Call, Sequence[Any]]] = [
     *READS,
     *((f"transaction.{verb}", about, in_transaction(call), bad) for verb, about, call, bad in READS),
@@ -106,8 +106,8 @@ CASES: list[tuple[str, str, Call, Sequence[Any]]] = [
     ("delete", "label", lambda db, label: db.delete(b"k", label=label), NO_LABELS),
     ("multi_put", "", lambda db, items: db.multi_put(items), NO_ITEMS),
     ("multi_put", "label", lambda db, label: db.multi_put({b"k": b"v"}, label=label), NO_LABELS),
-    ("test_and_multi_put", "conditions", lambda db, given: db.test_and_multi_put(given, {}), NO_ITERABLES),
-    ("test_and_multi_put", "condition", lambda db, given: db.test_and_multi_put(given, {}), NO_CONDITIONS),
+    ("test_and_multi_put", "conditions", lambda db, argument: db.test_and_multi_put(argument, {}), NO_ITERABLES),
+    ("test_and_multi_put", "condition", lambda db, argument: db.test_and_multi_put(argument, {}), NO_CONDITIONS),
     ("test_and_multi_put", "", lambda db, items: db.test_and_multi_put([], items), NO_ITEMS),
     ("test_and_multi_put", "label", lambda db, label: db.test_and_multi_put([], {}, label=label), NO_LABELS),
     ("transaction", "label", lambda db, label: in_transaction(writes, label=label)(db, None), NO_LABELS),
@@ -146,8 +146,8 @@ CASES: list[tuple[str, str, Call, Sequence[Any]]] = [
 ]  # fmt: skip
 
 
-def what_is_unclear(call: Callable[[], Any], about: str) -> str | None:
-    """How it was taken, if not by an error that LogDB raises on purpose and that speaks of the argument."""
+def unclear_error(call: Callable[[], Any], about: str) -> str | None:
+    """None if the call raised an error of LogDB that names the argument, otherwise its result or other error."""
     try:
         answer = call()
     except (logdb.LogDBError, TypeError, ValueError) as error:
@@ -164,7 +164,7 @@ def what_is_unclear(call: Callable[[], Any], about: str) -> str | None:
     return f"answered {answer!r}"
 
 
-def test_what_no_verb_takes(world: Any) -> None:
+def test_invalid_arguments(world: Any) -> None:
     db = world.db
     db.put(b"k", b"v")
     before = db.version
@@ -172,14 +172,14 @@ def test_what_no_verb_takes(world: Any) -> None:
         (verb, bad if len(repr(bad)) < 100 else type(bad), how)
         for verb, about, call, all_bad in CASES
         for bad in all_bad
-        if (how := what_is_unclear(lambda: call(db, bad), about)) is not None
+        if (how := unclear_error(lambda: call(db, bad), about)) is not None
     ]
     assert not unclear, "\n".join(map(repr, unclear))
     assert db.version == before
 
 
-def test_what_every_verb_takes(world: Any) -> None:
-    """The ends of what is allowed."""
+def test_arguments_at_the_limits(world: Any) -> None:
+    """The largest and smallest valid arguments are accepted."""
     db = world.db
     db.put(b"k", b"v", label="")
     assert db.multi_get(()) == db.multi_get({}) == {}
@@ -199,14 +199,14 @@ def test_what_every_verb_takes(world: Any) -> None:
     assert db.time_of(0) is None
 
 
-def test_a_function_of_the_other_kind(world: Any) -> None:
-    """A coroutine that nobody awaits would commit nothing."""
+def test_a_coroutine_function_as_a_body(world: Any) -> None:
+    """A blocking database would not await the coroutine, so it would commit nothing."""
     db = world.db
 
-    async def never(txn: Any) -> None:
-        txn.put(b"never", b"v")
+    async def body(txn: Any) -> None:
+        txn.put(b"body", b"v")
 
     before = db.version
     with pytest.raises(TypeError, match="async"):
-        db.run(never)
+        db.run(body)
     assert db.version == before

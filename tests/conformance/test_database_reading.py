@@ -12,7 +12,7 @@ from tests.harness.worlds import World
 
 LARGE = bytes(range(256)) * 40
 LONG = [b"", b"a" * 470, b"a" * 960, b"a" * 1440, b"\xff" * 480, b"a" * 8180]
-"""Stems under which keys share more bytes than any index takes in one piece."""
+"""Stems under which keys share more bytes than the largest index entry."""
 
 
 def rows_under(stems: list[bytes]) -> dict[bytes, bytes]:
@@ -21,11 +21,11 @@ def rows_under(stems: list[bytes]) -> dict[bytes, bytes]:
     return {key: b"value %d" % len(key) for key in keys if key}
 
 
-def test_what_was_put_is_got(world: World) -> None:
+def test_a_get_returns_the_value_that_was_put(world: World) -> None:
     world.db.put(b"k", b"1")
     world.db.put(b"empty", b"")
     world.db.put(b"large", LARGE)
-    db = world.settle()
+    db = world.disturb()
     assert (db[b"k"], db[b"empty"], db[b"large"]) == (b"1", b"", LARGE)
     assert db.get(b"nope") is None
     assert db.get(b"nope", b"default") == b"default"
@@ -39,22 +39,22 @@ def test_what_was_put_is_got(world: World) -> None:
 def test_the_newest_value_wins_and_a_deleted_key_is_absent(world: World) -> None:
     world.db.put(b"k", b"1")
     world.db.put(b"gone", b"1")
-    world.settle()
+    world.disturb()
     world.db.put(b"k", LARGE)
     world.db.delete(b"gone")
     world.db.delete(b"never")
-    db = world.settle()
+    db = world.disturb()
     assert db[b"k"] == LARGE
     assert b"gone" not in db
     assert b"never" not in db
     db.put(b"gone", b"again")
-    assert world.settle()[b"gone"] == b"again"
+    assert world.disturb()[b"gone"] == b"again"
 
 
-def test_multi_get_is_of_one_snapshot_and_says_which(world: World) -> None:
+def test_multi_get_returns_one_snapshot_and_its_version(world: World) -> None:
     version = world.db.multi_put({b"a": b"1", b"b": LARGE, b"c": b"3"})
     world.db.delete(b"c")
-    db = world.settle()
+    db = world.disturb()
     found = db.multi_get([b"a", b"b", b"c", b"d"])
     assert found == {b"a": b"1", b"b": LARGE}
     assert found.version == db.version
@@ -67,10 +67,10 @@ def test_scans_agree_with_a_sorted_dictionary(world: World, stems: list[bytes]) 
     expected = rows_under(stems)
     world.db.multi_put(expected | {b"a" * 961: None})
     world.db.multi_put({b"deleted": b"1"})
-    world.settle()
+    world.disturb()
     world.db.delete(b"deleted")
     expected.pop(b"a" * 961, None)
-    db = world.settle()
+    db = world.disturb()
     ordered = sorted(expected.items())
     assert list(db.scan()) == ordered
     assert list(db.scan(reverse=True)) == ordered[::-1]
@@ -88,7 +88,7 @@ def test_scans_agree_with_a_sorted_dictionary(world: World, stems: list[bytes]) 
 def test_prefix_of_only_0xff(world: World) -> None:
     rows = {b"\xff": b"1", b"\xff\xff": b"2", b"\xff\xff\x00": b"3", b"\xfe\xff": b"4", b"\xfe": b"5"}
     world.db.multi_put(rows)
-    db = world.settle()
+    db = world.disturb()
     assert [key for key, _ in db.scan(prefix=b"\xff")] == [b"\xff", b"\xff\xff", b"\xff\xff\x00"]
     assert [key for key, _ in db.scan(prefix=b"\xff\xff", reverse=True)] == [b"\xff\xff\x00", b"\xff\xff"]
     assert [key for key, _ in db.scan(prefix=b"\xfe")] == [b"\xfe", b"\xfe\xff"]
@@ -96,11 +96,11 @@ def test_prefix_of_only_0xff(world: World) -> None:
 
 def test_scans_longer_than_a_batch(world: World) -> None:
     world.db.multi_put({b"%05d" % number: b"%d" % number for number in range(0, 5_000, 2)})
-    world.settle()
+    world.disturb()
     world.db.multi_put({b"%05d" % number: b"%d" % number for number in range(1, 5_000, 2)})
-    world.settle()
+    world.disturb()
     world.db.multi_put({b"%05d" % number: None for number in range(1_000, 3_500)})
-    db = world.settle()
+    db = world.disturb()
     left = [b"%05d" % number for number in [*range(1_000), *range(3_500, 5_000)]]
     assert [key for key, _ in db.scan()] == left
     assert [key for key, _ in db.scan(reverse=True)] == left[::-1]
@@ -111,7 +111,7 @@ def test_scans_longer_than_a_batch(world: World) -> None:
 
 def test_empty_ranges_and_limits(world: World) -> None:
     world.db.multi_put({b"a": b"1", b"b": b"2"})
-    db = world.settle()
+    db = world.disturb()
     assert list(db.scan(b"b", b"b")) == []
     assert list(db.scan(b"b", b"a")) == []
     assert list(db.scan(b"b", b"a", reverse=True)) == []
@@ -124,7 +124,7 @@ def test_empty_ranges_and_limits(world: World) -> None:
 def test_several_ranges_are_read_as_scans_of_each(world: World, reverse: bool) -> None:
     world.db.multi_put({b"%04d" % number: b"v%d" % number for number in range(0, 2_000, 2)})
     world.db.multi_put(dict.fromkeys([b"0006", b"0900"]))
-    db = world.settle()
+    db = world.disturb()
     db.multi_put({b"0007": b"new", b"0008": b"x" * 5_000, b"0010": None})
     ranges = [(b"0003", b"0013"), (None, b"0004"), (b"1990", None), (b"5", b"6"), (b"b", b"a"), (None, None)]
     ranges.append(ranges[0])
@@ -141,9 +141,9 @@ def test_several_ranges_are_read_as_scans_of_each(world: World, reverse: bool) -
     assert snapshot.multi_scan([(b"0005", b"0012")]) == [[(b"0007", b"new"), (b"0008", b"x" * 5_000)]]
 
 
-def test_more_ranges_and_rows_than_a_page_takes(world: World) -> None:
+def test_more_ranges_and_rows_than_fit_in_a_page(world: World) -> None:
     world.db.multi_put({b"%04d" % number: b"%d" % number * 2_000 for number in range(1_100)})
-    db = world.settle()
+    db = world.disturb()
     rows = list(db.scan())
     ranges: list[tuple[bytes | None, bytes | None]] = [(key, key + b"\0") for key, _ in rows]
     assert db.multi_scan([*ranges, (b"0400", b"0600"), (None, None)]) == [*([row] for row in rows), rows[400:600], rows]
@@ -152,21 +152,21 @@ def test_more_ranges_and_rows_than_a_page_takes(world: World) -> None:
         assert txn.multi_scan([(None, b"0900"), *ranges]) == [rows[:900], *([row] for row in rows)]
 
 
-def test_several_ranges_of_a_version_that_is_gone(world: World) -> None:
+def test_several_ranges_of_a_compacted_version(world: World) -> None:
     old = world.db.put(b"k", b"1")
     snapshot = world.db.at(old)
     world.db.put(b"k", b"2")
     world.db.compact()
     with pytest.raises(logdb.VersionTrimmed):
         snapshot.multi_scan([(None, None)])
-    db = world.settle()
+    db = world.disturb()
     assert db.multi_scan([(b"k", b"l"), (b"l", None)]) == [[(b"k", b"2")], []]
     assert db.at().multi_scan([(None, None)]) == [[(b"k", b"2")]]
 
 
-def test_a_scan_sees_one_snapshot_whatever_is_written_meanwhile(world: World) -> None:
+def test_a_scan_reads_one_snapshot_despite_concurrent_writes(world: World) -> None:
     world.db.multi_put({b"%04d" % number: b"old" for number in range(2_500)})
-    db = world.settle()
+    db = world.disturb()
     rows = db.scan()
     first = next(rows)
     db.multi_put({b"%04d" % number: b"new" for number in range(2_500)} | {b"0000a": b"new", b"2000": None})
@@ -177,10 +177,10 @@ def test_a_scan_sees_one_snapshot_whatever_is_written_meanwhile(world: World) ->
 
 def test_history_goes_back_newest_first(world: World) -> None:
     versions = [world.db.put(b"k", b"1"), world.db.put(b"k", LARGE)]
-    world.settle()
+    world.disturb()
     versions += [world.db.delete(b"k"), world.db.put(b"k", b"4")]
     world.db.put(b"other", b"1")
-    db = world.settle()
+    db = world.disturb()
     values = [b"1", LARGE, None, b"4"]
     expected = list(zip(versions, values, strict=True))[::-1]
     assert list(db.history(b"k")) == expected
@@ -202,8 +202,8 @@ def test_time_travel_by_version(world: World) -> None:
             version = world.db.put(key, state[key])
         states[version] = dict(state)
         if step == 6:
-            world.settle()
-    db = world.settle()
+            world.disturb()
+    db = world.disturb()
     for version, expected in states.items():
         snapshot = db.at(version)
         assert dict(snapshot.scan()) == expected
@@ -219,7 +219,7 @@ def test_time_travel_by_version(world: World) -> None:
 def test_time_travel_by_time(world: World) -> None:
     first = world.db.put(b"k", b"1")
     second = world.db.put(b"k", b"2")
-    db = world.settle()
+    db = world.disturb()
     when = db.time_of(first)
     assert when is not None
     assert db.at(time=when + dt.timedelta(microseconds=1)).version in (first, second)
@@ -267,7 +267,7 @@ def test_keys_of_the_wrong_type(db: logdb.Database, wrong: object) -> None:
                 db.scan(**bounds)  # type: ignore[arg-type]
 
 
-def test_scan_arguments_that_make_no_sense(db: logdb.Database) -> None:
+def test_invalid_scan_arguments(db: logdb.Database) -> None:
     for limit in (-1, 1.5, "1"):
         with pytest.raises(ValueError, match="limit"):
             db.scan(limit=limit)  # type: ignore[arg-type]
@@ -279,12 +279,12 @@ def test_scan_arguments_that_make_no_sense(db: logdb.Database) -> None:
         db.get(b"")
 
 
-def test_a_str_key_says_what_to_do(db: logdb.Database) -> None:
+def test_the_error_of_a_str_key_suggests_encoding(db: logdb.Database) -> None:
     with pytest.raises(TypeError, match=r"encode it first, for example with \.encode\(\)"):
         db.get("k")  # type: ignore[call-overload]
 
 
-def test_the_time_of_a_version_leads_back_to_it(db: logdb.Database) -> None:
+def test_the_time_of_a_version_finds_that_version(db: logdb.Database) -> None:
     for number in range(50):
         version = db.put(b"k", b"%d" % number)
         time = db.time_of(version)
@@ -295,10 +295,10 @@ def test_the_time_of_a_version_leads_back_to_it(db: logdb.Database) -> None:
 
 
 @pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1, 1 << 64, 1 << 80])
-def test_a_version_that_no_log_will_ever_have(world: World, number: int) -> None:
-    """No message can carry it, and every host says so at once."""
+def test_a_version_outside_the_range_of_versions(world: World, number: int) -> None:
+    """No message can contain it; every backend rejects it at once."""
     world.db.put(b"k", b"v")
-    db = world.settle()
+    db = world.disturb()
     for ask in (
         db.at,
         db.time_of,

@@ -24,7 +24,7 @@ Rows = list[tuple[bytes, bytes]]
 
 def test_a_transaction_reads_one_snapshot(world: World) -> None:
     world.db.multi_put({b"a": b"1", b"b": b"1"})
-    db = world.settle()
+    db = world.disturb()
     with db.transaction() as txn:
         assert txn[b"a"] == b"1"
         db.multi_put({b"a": b"2", b"b": b"2", b"c": b"2"})
@@ -38,7 +38,7 @@ def test_a_transaction_reads_one_snapshot(world: World) -> None:
 
 def test_a_transaction_sees_its_own_writes(world: World) -> None:
     world.db.multi_put({b"a": b"1", b"b": b"1", b"d": b"1"})
-    db = world.settle()
+    db = world.disturb()
     with db.transaction() as txn:
         txn[b"a"] = b"2"
         del txn[b"b"]
@@ -54,12 +54,12 @@ def test_a_transaction_sees_its_own_writes(world: World) -> None:
         assert list(txn.scan(b"b", b"d")) == [(b"c", b"2")]
         assert list(txn.scan(limit=2, reverse=True)) == expected[:0:-1]
         assert dict(db.scan()) == {b"a": b"1", b"b": b"1", b"d": b"1"}
-    assert list(world.settle().scan()) == expected
+    assert list(world.disturb().scan()) == expected
 
 
 def test_own_writes_are_merged_into_scans_of_any_length(world: World) -> None:
     world.db.multi_put({b"%05d" % number: b"old" for number in range(0, 6_000, 2)})
-    db = world.settle()
+    db = world.disturb()
     with db.transaction() as txn:
         for number in range(1, 6_000, 7):
             txn[b"%05d" % number] = b"new"
@@ -98,7 +98,7 @@ def test_an_exception_aborts(db: logdb.Database) -> None:
     assert db.version == 0
 
 
-def test_a_transaction_that_is_over(db: logdb.Database) -> None:
+def test_a_transaction_that_has_ended(db: logdb.Database) -> None:
     db.put(b"k", b"1")
     with db.transaction() as txn:
         rows = txn.scan()
@@ -114,7 +114,7 @@ def test_a_transaction_that_is_over(db: logdb.Database) -> None:
     assert db[b"k"] == b"2"
 
 
-# Each reads something, consumed as far as it says; then someone else writes.
+# Each reads and consumes a part of its rows; then another transaction writes.
 def everything(txn: logdb.Transaction) -> Rows:
     return list(txn.scan())
 
@@ -152,7 +152,7 @@ PHANTOMS: list[tuple[str, Callable[[logdb.Transaction], Rows], dict[bytes, bytes
     ("insert before the first row", everything, {b"\x00": b"2"}, b"\x00"),
     ("insert in an empty range", listing(start=b"m", end=b"n"), {b"m": b"2"}, b"m"),
     ("insert after an empty range", listing(start=b"m", end=b"n"), {b"n": b"2"}, None),
-    ("delete of what is not there", listing(start=b"m", end=b"n"), {b"m": None}, b"m"),
+    ("delete of an absent key", listing(start=b"m", end=b"n"), {b"m": None}, b"m"),
     ("limit: inside", listing(limit=2), {b"c": b"2"}, b"c"),
     ("limit: before the first", listing(limit=2), {b"a": b"2"}, b"a"),
     ("limit: the last row", listing(limit=2), {b"d": None}, b"d"),
@@ -191,11 +191,11 @@ SOME = 8
 
 @pytest.mark.parametrize("first", range(0, len(PHANTOMS), SOME), ids=lambda first: PHANTOMS[first][0])
 def test_phantoms(world: World, first: int) -> None:
-    """Several in a row, each on the same rows: a database of its own for each would take long to make."""
+    """Several cases on the same rows, since a database for each would take long to create."""
     db = world.db
     for name, read, written, conflict in PHANTOMS[first : first + SOME]:
         db.multi_put(dict.fromkeys(dict(db.scan())) | ROWS)
-        db = world.settle()
+        db = world.disturb()
         version = 0
         try:
             with db.transaction() as txn:
@@ -243,7 +243,7 @@ def test_every_change_of_a_read_key_conflicts(db: logdb.Database, change: str) -
             db.put(b"k", b"1" if change == "write the same value" else b"2")
 
 
-def test_what_does_not_conflict(db: logdb.Database) -> None:
+def test_changes_that_do_not_conflict(db: logdb.Database) -> None:
     db.multi_put({b"k": b"1", b"other": b"1"})
     with db.transaction() as txn:
         txn.get(b"k")
@@ -272,9 +272,9 @@ def test_guarded_writes_conflict(db: logdb.Database) -> None:
     assert db[b"k"] == b"3"
 
 
-def test_a_read_only_transaction_never_writes(world: World) -> None:
+def test_a_read_only_transaction_rejects_writes(world: World) -> None:
     world.db.put(b"k", b"1")
-    db = world.settle()
+    db = world.disturb()
     version = db.version
     with db.transaction(read_only=True) as txn:
         assert txn[b"k"] == b"1"
@@ -287,13 +287,13 @@ def test_a_read_only_transaction_never_writes(world: World) -> None:
     assert db.version == version == txn.version
 
 
-def test_an_aborted_transaction_leaves_nothing(world: World) -> None:
+def test_an_aborted_transaction_has_no_effect(world: World) -> None:
     world.db.put(b"k", b"1")
     with pytest.raises(logdb.ConflictError), world.db.transaction() as txn:
         txn[b"copy"] = txn[b"k"]
         txn[b"large"] = b"x" * 10_000
         world.db.put(b"k", b"2")
-    db = world.settle()
+    db = world.disturb()
     assert dict(db.scan()) == {b"k": b"2"}
     assert list(db.history(b"copy")) == []
     assert [change.changes for change in db.watch(since=0, timeout=0)] == [{b"k": b"1"}, {b"k": b"2"}]
@@ -376,7 +376,7 @@ def test_concurrent_increments_are_all_counted(db: logdb.Database) -> None:
     assert db[b"n"] == b"100"
 
 
-def test_a_transaction_id_is_known_before_the_commit_and_stays(world: World) -> None:
+def test_a_transaction_id_is_available_before_the_commit_and_constant(world: World) -> None:
     with world.db.transaction() as first:
         first[b"a"] = b"1"
         early = first.id
@@ -384,12 +384,12 @@ def test_a_transaction_id_is_known_before_the_commit_and_stays(world: World) -> 
         assert first.id == early
     with world.db.transaction() as second:
         second[b"a"] = b"2"
-    db = world.settle()
+    db = world.disturb()
     assert db.outcome(early).version == first.version
     assert second.version > first.version
 
 
-def test_an_id_is_asked_for_before_the_end(db: logdb.Database) -> None:
+def test_an_id_must_be_read_before_the_end(db: logdb.Database) -> None:
     with db.transaction() as early:
         early.put(b"k", b"1")
         txn_id = early.id
@@ -402,11 +402,11 @@ def test_an_id_is_asked_for_before_the_end(db: logdb.Database) -> None:
 
 
 class RowsRead:
-    """Called with a scan, it makes it and returns how many rows of the map were read for it.
+    """Runs a scan, and returns the number of map rows read for it.
 
-    A client of a cluster that gets no answer for half a second asks again, or another server, and the rows are read
-    again. So rows count by question, once, and belong to the scan that put it. A scan is repeated if an answer to it
-    was made together with one to an earlier scan.
+    A client of a cluster that gets no answer for half a second retries, perhaps at another server, and the rows are
+    read again. So rows count once for each request, and belong to the scan that sent it. A scan is repeated if its
+    answer was made together with one to an earlier scan.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,8 +416,8 @@ class RowsRead:
         self._is_mixed = False
         batch, handle = KeyMap._batch, MappingServer.handle
 
-        def reading(*given: Any) -> Any:
-            found = batch(*given)
+        def reading(*arguments: Any) -> Any:
+            found = batch(*arguments)
             self._read += found[1]
             return found
 
@@ -433,7 +433,7 @@ class RowsRead:
         monkeypatch.setattr(MappingServer, "handle", handling)
 
     def _answered(self, numbers: list[int]) -> None:
-        """The rows that were read since the event came are those of these questions."""
+        """The rows that were read since the event are those of these requests."""
         if len(set(numbers)) > 1:
             self._is_mixed = True
         elif numbers and numbers[0] not in self._earlier:
@@ -448,17 +448,17 @@ class RowsRead:
             if not self._is_mixed:
                 break
         found = self._read + sum(self._rows.values())
-        assert found, "this world reads its map elsewhere"
+        assert found, "this world does not read its map in this process"
         return found
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_limited_scans_beside_own_writes(world: World, reverse: bool) -> None:
-    """Own deletions take rows away, so that the snapshot must be asked again."""
+    """Own deletions remove rows, so that more of the snapshot must be read."""
     rng = random.Random(5)
     keys = [b"%03d" % number for number in range(60)]
     world.db.multi_put(dict.fromkeys(keys[::2], b"old"))
-    db = world.settle()
+    db = world.disturb()
     for _ in range(6):
         with db.transaction() as txn:
             expected = dict.fromkeys(keys[::2], b"old")
@@ -480,9 +480,9 @@ def test_limited_scans_beside_own_writes(world: World, reverse: bool) -> None:
 
 
 def test_a_limit_reaches_the_map(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1,000 rows, 250 kB, `txn.scan(limit=1)` moved all to the client, and read 256 of the map."""
+    """`txn.scan(limit=1)` once sent all of 1,000 rows, 250 kB, to the client, and read 256 rows of the map."""
     world.db.multi_put({b"%04d" % number: b"v" * 250 for number in range(1_000)})
-    db = world.settle()
+    db = world.disturb()
     rows_read = RowsRead(monkeypatch)
     assert rows_read(lambda: list(db.scan(limit=1))) == 1
     assert rows_read(lambda: list(db.scan(limit=10, reverse=True))) == 10
@@ -500,10 +500,10 @@ def test_a_limit_reaches_the_map(world: World, monkeypatch: pytest.MonkeyPatch) 
         assert rows_read(lambda: list(txn.scan(limit=900))) <= 1_000
 
 
-def test_a_limited_scan_that_own_deletions_prolong_guards_what_it_has_passed_only(world: World) -> None:
+def test_a_limited_scan_extended_by_own_deletions_guards_only_the_rows_passed(world: World) -> None:
     keys = [b"%02d" % number for number in range(20)]
     world.db.multi_put(dict.fromkeys(keys, b"1"))
-    db = world.settle()
+    db = world.disturb()
 
     def take(other: bytes) -> None:
         with db.transaction() as txn:
@@ -521,7 +521,7 @@ def test_a_limited_scan_that_own_deletions_prolong_guards_what_it_has_passed_onl
 
 
 def test_run_inside_run_is_refused(db: logdb.Database, tmp_path: Path) -> None:
-    """It would commit again with each retry of the outer one, and be tried 50 times for each of its 50 attempts."""
+    """It would commit with each retry of the outer one, up to 50 times for each of its 50 attempts."""
 
     @logdb.transactional
     def count(txn: logdb.Transaction) -> None:

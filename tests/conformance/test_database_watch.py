@@ -15,7 +15,7 @@ LARGE = b"large " * 1_000
 
 
 def seen(db: logdb.Database, since: int = 0, **watched: object) -> list[tuple[int, dict[bytes, bytes | None]]]:
-    """What the feed has now."""
+    """The current contents of the feed."""
     return [(item.version, item.changes) for item in db.watch(since=since, timeout=0, **watched)]  # type: ignore[arg-type]
 
 
@@ -27,7 +27,7 @@ def test_one_item_for_each_transaction(world: World) -> None:
         txn[b"d"] = b"1"
     failed = db.test_and_multi_put([logdb.absent(b"b")], {b"never": b"1"})
     third = db.test_and_multi_put([logdb.exists(b"b")], {b"e": b"1"}).version
-    db = world.settle()
+    db = world.disturb()
     assert not failed.committed
     assert seen(db) == [
         (first, {b"a": b"1"}),
@@ -46,19 +46,19 @@ def test_one_item_for_each_transaction(world: World) -> None:
 def test_resume_from_any_version(world: World) -> None:
     for number in range(30):
         world.db.put(b"%d" % (number % 7), b"%d" % number)
-    db = world.settle()
+    db = world.disturb()
     everything = seen(db)
     assert len(everything) == 30
     for position, (version, _) in enumerate(everything):
         assert seen(db, version) == everything[position + 1 :]
 
 
-def test_only_what_is_watched(world: World) -> None:
+def test_only_watched_keys(world: World) -> None:
     db = world.db
     first = db.multi_put({b"user/1": b"a", b"other": b"b"})
     db.put(b"other", b"c")
     third = db.multi_put({b"user/2": None, b"k": b"d"})
-    db = world.settle()
+    db = world.disturb()
     assert seen(db, prefix=b"user/") == [(first, {b"user/1": b"a"}), (third, {b"user/2": None})]
     assert seen(db, keys=[b"k", b"user/1"]) == [(first, {b"user/1": b"a"}), (third, {b"k": b"d"})]
     assert seen(db, prefix=b"user/", keys=[b"k"])[1] == (third, {b"user/2": None, b"k": b"d"})
@@ -117,12 +117,12 @@ def test_no_gap_while_others_write_checkpoint_and_compact(db: logdb.Database) ->
 
 
 def test_large_values_that_a_compaction_has_moved(world: World) -> None:
-    """They stand before their commit record, and perhaps before what the log is trimmed to."""
+    """They are stored before their commit record, and perhaps before the trim point of the log."""
     db = world.db
     version = db.multi_put({b"a": LARGE, b"b": LARGE[::-1], b"c": LARGE + b"c"})
     later = db.put(b"a", b"later")
     db.compact(before=version - 1)
-    db = world.settle()
+    db = world.disturb()
     expected = [(version, {b"a": LARGE, b"b": LARGE[::-1], b"c": LARGE + b"c"}), (later, {b"a": b"later"})]
     assert seen(db, db.oldest_version) == expected
 
@@ -135,7 +135,7 @@ def test_versions_that_cannot_be_watched(world: World) -> None:
     version = world.db.version
     floor = world.db.compact().floor
     assert floor >= version - 1
-    db = world.settle()
+    db = world.disturb()
     with pytest.raises(logdb.VersionTrimmed) as caught:
         db.watch(since=3)
     assert (caught.value.version, caught.value.oldest) == (3, floor)
@@ -150,7 +150,7 @@ def test_versions_that_cannot_be_watched(world: World) -> None:
             db.watch(**watched)  # type: ignore[arg-type]
 
 
-def test_a_reader_that_compaction_overtakes_is_told_and_never_sees_what_aborted(embedded: logdb.Database) -> None:
+def test_a_reader_overtaken_by_compaction_gets_an_error_and_no_aborted_writes(embedded: logdb.Database) -> None:
     db = embedded
     for number in range(3_000):
         host_of(db).commits.submit({b"k": b"%d" % number}, conditions=[logdb.absent(b"x")])

@@ -29,14 +29,14 @@ def test_item_assignment(world: World) -> None:
     world.db[b"k"] = b"1"
     world.db[b"gone"] = b"1"
     del world.db[b"gone"]
-    db = world.settle()
+    db = world.disturb()
     assert dict(db.scan()) == {b"k": b"1"}
 
 
 def test_multi_put_writes_all_at_one_version(world: World) -> None:
     world.db.put(b"b", b"old")
     version = world.db.multi_put({b"a": b"1", b"b": None, b"c": LARGE})
-    db = world.settle()
+    db = world.disturb()
     assert dict(db.at(version - 1).scan()).get(b"a") is None
     assert dict(db.scan()) == {b"a": b"1", b"c": LARGE}
     assert {next(db.history(key)).version for key in (b"a", b"b", b"c")} == {version}
@@ -103,7 +103,7 @@ def test_conditions(world: World, state: str) -> None:
         version = world.db.delete(b"k")
     for name, position, make, holds in CASES:
         if name == state:
-            db = world.settle()
+            db = world.disturb()
             condition, target = make(version), b"t%d" % position
             tested = db.test_and_multi_put([logdb.exists(b"before"), condition], {target: b"done", b"large": LARGE})
             assert tested.committed is holds, condition
@@ -114,7 +114,7 @@ def test_conditions(world: World, state: str) -> None:
             assert target not in db.at(tested.version - 1)
 
 
-def test_all_conditions_must_hold_and_all_that_fail_are_told(db: logdb.Database) -> None:
+def test_all_conditions_must_hold_and_all_failed_ones_are_returned(db: logdb.Database) -> None:
     db.put(b"a", b"1")
     wrong = [logdb.absent(b"a"), logdb.equals(b"a", b"2")]
     tested = db.test_and_multi_put([wrong[0], logdb.exists(b"a"), wrong[1]], {b"a": b"3", b"b": b"1"})
@@ -126,7 +126,7 @@ def test_all_conditions_must_hold_and_all_that_fail_are_told(db: logdb.Database)
 def test_a_failed_test_stays_failed(world: World) -> None:
     tested = world.db.test_and_multi_put([logdb.exists(b"a")], {b"b": b"1"})
     world.db.put(b"a", b"1")
-    db = world.settle()
+    db = world.disturb()
     assert not tested.committed
     assert dict(db.scan()) == {b"a": b"1"}
     assert db.at(tested.version).get(b"b") is None
@@ -147,7 +147,7 @@ def test_values_of_the_wrong_type(db: logdb.Database, value: object) -> None:
 
 
 @pytest.mark.parametrize("label", [b"bytes", 1, "x" * 1_025, "\ud800"])
-def test_labels_that_cannot_be_written(db: logdb.Database, label: object) -> None:
+def test_invalid_labels(db: logdb.Database, label: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         db.put(b"k", b"1", label=label)  # type: ignore[arg-type]
     with pytest.raises((TypeError, ValueError)), db.transaction(label=label) as txn:  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ def test_labels_that_cannot_be_written(db: logdb.Database, label: object) -> Non
         logdb.Condition(2, b""),
     ],
 )
-def test_conditions_that_nobody_can_have_made(db: logdb.Database, condition: logdb.Condition) -> None:
+def test_invalid_conditions(db: logdb.Database, condition: logdb.Condition) -> None:
     with pytest.raises((TypeError, ValueError)):
         db.test_and_multi_put([condition], {b"a": b"1"})
     assert db.put(b"k", b"1") == 1
@@ -229,7 +229,7 @@ def test_keys_and_values_at_the_limits(world: World) -> None:
     rows = {key: b"1", key[:-1]: b"2", b"\0": b"", b"big": b"b" * 3_000_000}
     rows |= {b"inline": b"x" * 4_096, b"apart": b"x" * 4_097}
     world.db.multi_put(rows)
-    db = world.settle()
+    db = world.disturb()
     assert dict(db.scan()) == rows
     assert db[key] == b"1"
 
@@ -246,7 +246,7 @@ def test_outcomes(world: World) -> None:
         world.db.put(b"k", b"2")
     with world.db.transaction() as unfinished:
         never_id = unfinished.id
-    db = world.settle()
+    db = world.disturb()
     assert db.outcome(committed_id) == (logdb.Status.COMMITTED, committed.version)
     assert db.outcome(committed_id).committed
     assert db.outcome(aborted_id).status is logdb.Status.ABORTED
@@ -254,7 +254,7 @@ def test_outcomes(world: World) -> None:
     assert db.outcome(never_id) == (logdb.Status.NOT_FOUND, 0)
     db.put(b"k", b"3")
     db.compact()
-    db = world.settle()
+    db = world.disturb()
     assert db.outcome(committed_id).status is logdb.Status.FORGOTTEN
     assert db.outcome(aborted_id).status is logdb.Status.FORGOTTEN
     for wrong in ("", "x", "0123456789abcdef", "0123456789abcdef-", "0123456789abcdeX-1", "-1"):
@@ -262,7 +262,7 @@ def test_outcomes(world: World) -> None:
             db.outcome(wrong)
 
 
-def test_what_was_settled_has_ended(world: World) -> None:
+def test_a_settled_transaction_has_ended(world: World) -> None:
     db = world.db
     with db.transaction() as first:
         first[b"k"] = b"1"
@@ -275,7 +275,7 @@ def test_what_was_settled_has_ended(world: World) -> None:
         ended = db.outcome(late_id, settle=True)
         assert ended.status is logdb.Status.ABORTED
         assert db.outcome(late_id, settle=True) == ended
-    db = world.settle()
+    db = world.disturb()
     assert db.outcome(late_id) == ended
     assert dict(db.scan()) == {b"k": b"1"}
     assert [change.version for change in db.watch(since=0, timeout=0)] == [first.version]

@@ -41,7 +41,7 @@ def test_appends_are_ordered_and_durable(log: Log) -> None:
     assert [r.gsn for r in records] == gsns
 
 
-def test_an_append_of_nothing(log: Log) -> None:
+def test_an_append_without_records(log: Log) -> None:
     assert list(log.append([])) == []
     log.append(numbered(2))
     assert list(log.append([])) == []
@@ -59,7 +59,7 @@ def test_appending_to_a_shard(log: Log) -> None:
     assert log.tail() == before
 
 
-def test_a_policy_says_which_shard(log: Log) -> None:
+def test_a_policy_chooses_the_shard(log: Log) -> None:
     active = sorted(log.view().active)
     assert log.view().finalized == frozenset()
     log.set_shard_policy(lambda record: active[record[0] % len(active)])
@@ -67,12 +67,12 @@ def test_a_policy_says_which_shard(log: Log) -> None:
     for tag, gsn in enumerate(gsns, 1):
         assert log.read_record(gsn, active[tag % len(active)]).payload == b"%d" % tag
     log.set_shard_policy(lambda record: 1000)
-    (gsn,) = log.append([(1, b"there is no such shard, so another one takes it")])
+    (gsn,) = log.append([(1, b"the shard does not exist, so another one stores the record")])
     assert read(log, gsn).gsn == gsn
 
 
 def test_the_five_answers_of_a_read(log: Log) -> None:
-    """The fifth, Corruption, is `tests/log/test_damage.py`'s: an engine in memory cannot give it."""
+    """`tests/log/test_damage.py` tests the fifth, Corruption, which an engine in memory cannot return."""
     shard = a_shard(log)
     gsns, _ = log.append_to_shard([(1, b"x" * 900) for _ in range(6)], shard)
     log.trim(gsns[3])
@@ -91,7 +91,7 @@ def test_the_five_answers_of_a_read(log: Log) -> None:
 
 
 def test_a_read_waits_for_its_record(log: Log) -> None:
-    """GSNs are not said to be dense, so it waits for whichever comes after the tail, and on all shards."""
+    """The contract does not require dense GSNs, so it waits on all shards for the next GSN after the tail."""
     got: list[bytes] = []
     log.append_to_shard(numbered(1), a_shard(log))
     waited = log.tail() + 1
@@ -131,14 +131,14 @@ def test_trimming(log: Log) -> None:
     assert read(log, gsn).payload == b"0"
 
 
-def test_times_never_go_back(log: Log) -> None:
+def test_times_do_not_decrease(log: Log) -> None:
     gsns = [gsn for _ in range(10) for gsn in log.append(numbered(2))]
     times = [record.time for record in follow(log, 1, 20)]
     assert times == sorted(times)
     assert times == [read(log, gsn).time for gsn in gsns]
 
 
-def test_a_subscription_gives_everything_in_order(log: Log) -> None:
+def test_a_subscription_delivers_all_records_in_order(log: Log) -> None:
     gsns = log.append(numbered(3000))
     got = follow(log, gsns[4], 2996)
     assert [record.gsn for record in got] == list(gsns[4:])
@@ -248,7 +248,7 @@ def test_an_append_after_no_record(engine: str, tmp_path: Path) -> None:
     log.close()
 
 
-def test_closing_a_subscription_ends_who_waits(log: Log) -> None:
+def test_closing_a_subscription_ends_waiting_calls(log: Log) -> None:
     subscription = log.subscribe(1)
     batches: list[object] = []
     thread = threading.Thread(target=lambda: batches.extend(subscription), daemon=True)
@@ -262,7 +262,7 @@ def test_closing_a_subscription_ends_who_waits(log: Log) -> None:
         next(subscription)
 
 
-def test_closing_the_log_ends_who_waits(log: Log) -> None:
+def test_closing_the_log_ends_waiting_calls(log: Log) -> None:
     ended: list[BaseException] = []
     shard = a_shard(log)
     subscription: Subscription = log.subscribe(6)

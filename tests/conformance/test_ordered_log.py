@@ -1,5 +1,5 @@
-"""What a log of one process promises beyond `Log` (`OrderedLog` in `logdb/log/contract.py`): dense GSNs, ordering
-and waiting apart, scans, times."""
+"""The contract `OrderedLog` of a log of one process (`logdb/log/contract.py`): dense GSNs, separate calls for ordering
+and waiting, scans, times."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_append_is_durable_and_can_be_scanned(log: OrderedLog) -> None:
     assert list(log.scan(2, 3)) == [read[1]]
 
 
-def test_an_append_of_nothing_takes_no_number(log: OrderedLog) -> None:
+def test_an_append_without_records_uses_no_gsn(log: OrderedLog) -> None:
     log.append([])
     log.append(numbered(2))
     log.append([])
@@ -107,7 +107,7 @@ def test_trimming(log: OrderedLog) -> None:
     assert log.read_record(11, 0).payload == b"0"
 
 
-def test_a_trim_takes_all_before_a_file_that_was_begun(log: OrderedLog) -> None:
+def test_a_trim_removes_whole_files_only(log: OrderedLog) -> None:
     log.append([(1, b"x" * 1_000)] * 3)
     full = log.size()
     assert full >= 3_000
@@ -121,7 +121,7 @@ def test_a_trim_takes_all_before_a_file_that_was_begun(log: OrderedLog) -> None:
 
 
 def test_a_scan_that_a_trim_overtakes(log: OrderedLog) -> None:
-    """All that it gives is right; it goes on to the end or says Trimmed, and never leaves a record out."""
+    """It returns correct records to the end or raises Trimmed, and never omits a record."""
     for _ in range(20):
         log.append([(1, b"x" * 500)])
     scan = log.scan(1, 21)
@@ -135,7 +135,7 @@ def test_a_scan_that_a_trim_overtakes(log: OrderedLog) -> None:
     assert got == list(range(1, len(got) + 1))
 
 
-def test_times_never_go_back(log: OrderedLog, clock: Clock) -> None:
+def test_times_do_not_decrease(log: OrderedLog, clock: Clock) -> None:
     for now in (1000, 5000, 4000, 5000, 9000):
         clock.now = now
         log.append(numbered(2))
@@ -159,7 +159,7 @@ def test_the_last_record_at_a_time(log: OrderedLog, clock: Clock) -> None:
         log.time_of(log.oldest_after_trim(6) - 1)
 
 
-def test_a_subscription_leaves_out_no_number(log: OrderedLog) -> None:
+def test_a_subscription_delivers_every_gsn(log: OrderedLog) -> None:
     log.append(numbered(3000))
     subscription = log.subscribe(5)
     at = 5
@@ -179,7 +179,7 @@ def test_a_subscription_to_some_tags_shows_its_gaps(log: OrderedLog) -> None:
     at = 1
     while at <= 2500:
         batch = next(subscription)
-        assert batch.first == at, "contiguous, whatever was filtered"
+        assert batch.first == at, "contiguous, with or without filtered records"
         at = batch.end
     log.append([(1, b"not subscribed")])
     assert next(subscription) == (2501, 2502, [])
@@ -194,7 +194,7 @@ def test_a_subscription_to_the_future(log: OrderedLog) -> None:
     assert [record.gsn for record in next(subscription).records] == [4, 5]
 
 
-def test_closing_the_log_ends_who_waits(log: OrderedLog) -> None:
+def test_closing_the_log_ends_waiting_calls(log: OrderedLog) -> None:
     ended: list[BaseException] = []
 
     def end_with(call: Callable[[], object]) -> None:

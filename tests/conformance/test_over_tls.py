@@ -1,4 +1,4 @@
-"""A sample of the contract with TLS, tokens and certificates for all connections. All of it:
+"""A sample of the contract with TLS, tokens and certificates for all connections. The whole contract:
 `python -m pytest tests/conformance --tls`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `Reconfigurable` in `logdb/log/contract.py` promises: shards come and go, and nobody who appends notices."""
+"""The contract `Reconfigurable` (`logdb/log/contract.py`): appends continue while shards are added and finalized."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reconfigurab
 
 
 class Appending:
-    """A thread that appends all the while, and must not get an error."""
+    """A thread that appends continuously, and must not get an error."""
 
     def __init__(self, log: Reconfigurable) -> None:
         self.log = log
         self.gsns: list[int] = []
-        self._enough = False
+        self._stopping = False
         self._thread = threading.Thread(target=self._append, daemon=True)
 
     def _append(self) -> None:
-        while not self._enough:
+        while not self._stopping:
             self.gsns.extend(self.log.append([(2, b"%d" % len(self.gsns))]))
 
     def __enter__(self) -> Appending:
@@ -63,12 +63,12 @@ class Appending:
         before = len(self.gsns)
         while self._thread.is_alive() and len(self.gsns) < before + 5:
             self.log.tail()
-        self._enough = True
+        self._stopping = True
         self._thread.join(JOIN_S)
-        assert len(self.gsns) >= before + 5, "it was stopped by an error"
+        assert len(self.gsns) >= before + 5, "the thread ended with an error"
 
     def check(self) -> None:
-        """Everything is there, once and in order."""
+        """Check that all records are in the log, once and in order."""
         records = [record for record in follow(self.log, 1, self.log.tail()) if record.tag == 2]
         assert [(record.gsn, record.payload) for record in records] == [
             (gsn, b"%d" % number) for number, gsn in enumerate(self.gsns)
@@ -163,7 +163,7 @@ def test_the_interval_of_cuts_while_appends_go_on(log: Reconfigurable) -> None:
 
 
 @changed_by()
-def test_an_append_that_ended_as_unknown_can_be_asked_for(log: Reconfigurable) -> None:
+def test_the_outcome_of_an_unknown_append_can_be_requested(log: Reconfigurable) -> None:
     assert isinstance(log, TraceableLog)
     unknown: dict[bytes, AppendUnknown] = {}
     for number in range(1000):
@@ -185,7 +185,7 @@ def test_an_append_that_ended_as_unknown_can_be_asked_for(log: Reconfigurable) -
 
 
 @changed_by()
-def test_what_cannot_be_done_is_refused(log: Reconfigurable) -> None:
+def test_impossible_changes_are_refused(log: Reconfigurable) -> None:
     with pytest.raises(Unavailable):
         log.finalize_shard(1000)
     with pytest.raises(Unavailable):
@@ -210,7 +210,7 @@ def test_a_change_that_the_engine_does_not_offer_is_refused(tmp_path: Path) -> N
 
 
 @changed_by(AddShard, FinalizeShard)
-def test_finalized_shards_go_when_everything_in_them_is_trimmed(log: Reconfigurable) -> None:
+def test_finalized_shards_are_removed_when_all_their_records_are_trimmed(log: Reconfigurable) -> None:
     old = a_shard(log)
     log.append_to_shard(numbered(3), old)
     new = log.add_shard()

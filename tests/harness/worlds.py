@@ -26,7 +26,7 @@ class World(Protocol):
 
     db: logdb.Database
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         """Let the event of this world happen, and return the database to use from now on."""
 
     def close(self) -> None: ...
@@ -38,7 +38,7 @@ class InMemory:
     def __init__(self, path: Path) -> None:
         self.db = logdb.open(":memory:")
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         return self.db
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class InDirectory(InMemory):
 class Checkpointed(InDirectory):
     """Everything is moved into the checkpoint."""
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         self.db.checkpoint()
         return self.db
 
@@ -64,7 +64,7 @@ class Checkpointed(InDirectory):
 class Reopened(InDirectory):
     """The database is closed, and opened again: a replay of the whole log."""
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         self.db.close()
         self.db = logdb.open(self.path, create=False)
         return self.db
@@ -73,7 +73,7 @@ class Reopened(InDirectory):
 class Rebuilt(Reopened):
     """The checkpoint is removed and rebuilt from the log."""
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         self.db.close()
         logdb.rebuild(self.path)
         self.db = logdb.open(self.path, create=False)
@@ -88,7 +88,7 @@ class OnAsyncio:
         self._loop = Loop()
         self.db: Any = BlockingDatabase(self._loop.run(logdb.aio.open(self.path)), self._loop)
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         self.db.checkpoint()
         return self.db  # type: ignore[no-any-return]
 
@@ -98,13 +98,13 @@ class OnAsyncio:
 
 
 class OnServer:
-    """A database of `logdb.connect`. To settle, the server stops and another one starts."""
+    """A database of `logdb.connect`. To disturb it, the server stops and another one starts."""
 
     def __init__(self, path: Path) -> None:
         self.served = Served(path / "db")
         self.db = logdb.connect(self.served.address)
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         self.served.stop()
         self.served.start()
         return self.db
@@ -122,7 +122,7 @@ class OnServerAsyncio:
         self.loop = Loop()
         self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(self.served.address)), self.loop)
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         self.db.checkpoint()
         return self.db  # type: ignore[return-value]
 
@@ -133,14 +133,14 @@ class OnServerAsyncio:
 
 
 class OnCluster:
-    """A cluster of this shape. To settle, a mapping server restarts from its directory and the log."""
+    """A cluster of this shape. To disturb it, a mapping server restarts from its directory and the log."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         self.cluster = Cluster.of_shape(path, shape)
         self.cluster.start(shape.shards)
         self.db = logdb.connect(self.cluster.ordering[0])
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         in_shared_loop(self._restart("m1"))
         return self.db
 
@@ -155,31 +155,31 @@ class OnCluster:
 
 
 class OnNodes(OnCluster):
-    """Equal nodes, each with a server of every role in one process. To settle, one of them restarts."""
+    """Equal nodes, each with a server of every role in one process. To disturb it, one of them restarts."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         self.cluster = Cluster.of_shape(path, shape)
         self.cluster.start(shape.shards)
         self.db = logdb.connect(",".join(location_of(address) for address in self.cluster.mapping))
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         in_shared_loop(self._restart("n2"))
         return self.db
 
 
 class OnClusterOfMany(OnCluster):
-    """Several servers of each role. To settle, the first of several shards is finalized, once; where there is one shard
-    only, a founder restarts."""
+    """Several servers of each role. To disturb it, the first of several shards is finalized, once; where there is one
+    shard only, a founder restarts."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         self.cluster = Cluster.of_shape(path, shape)
         self.cluster.start(shape.shards)
         self.db = logdb.connect(",".join(self.cluster.mapping))
-        self._settled = False
+        self._disturbed = False
 
-    def settle(self) -> logdb.Database:
-        if not self._settled:
-            self._settled = True
+    def disturb(self) -> logdb.Database:
+        if not self._disturbed:
+            self._disturbed = True
             with self.cluster.connect() as log:
                 shards = log.view().active
                 if len(shards) > 1:
@@ -190,8 +190,8 @@ class OnClusterOfMany(OnCluster):
 
 
 class OnMaskingCluster(OnCluster):
-    """A cluster that masks the loss of a server, through `logdb.aio`. To settle, the last storage server ends and does
-    not come back."""
+    """A cluster that masks the loss of a server, through `logdb.aio`. To disturb it, the last storage server ends and
+    does not come back."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         self.cluster = Cluster.of_shape(path, shape, suspect_after_ms=500)
@@ -200,7 +200,7 @@ class OnMaskingCluster(OnCluster):
         endpoint = self.cluster.configs[self.cluster.storage[0]].address
         self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(endpoint)), self.loop)
 
-    def settle(self) -> logdb.Database:
+    def disturb(self) -> logdb.Database:
         if (last := self.cluster.storage[-1]) in self.cluster.servers:
             in_shared_loop(self.cluster.end(last))
         return self.db
@@ -251,7 +251,7 @@ class OnSecureClusterOfMany(OnClusterOfMany):
         cluster.tokens.path.write_text(text.replace('[ada]\nright = "write"', '[ada]\nright = "admin"'))
         cluster.start(shape.shards)
         self.db = logdb.connect(cluster.mapping, **cluster.credentials(None, "ada"), timeout=TIMEOUT_S)
-        self._settled = False
+        self._disturbed = False
 
 
 WORLDS: dict[str, Callable[[Path], World]] = {

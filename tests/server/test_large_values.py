@@ -1,4 +1,5 @@
-"""Large values at a server: they travel in parts, between which others have their turn; half a value is never seen."""
+"""Large values at a server: they are sent in parts, between which other requests are served; a partial value is never
+visible."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def test_values_of_all_sizes(tmp_path: Path, kept: str) -> None:
 
 
 def test_a_transaction_with_several_large_values(served: Served) -> None:
-    """As many as may be; with another one that it conflicts with, none of them is there."""
+    """A transaction with the maximum size; after a conflict none of its values is written."""
     values = {b"%d" % number: bytes([number]) + LARGE for number in range(4)}
 
     async def test() -> None:
@@ -151,11 +152,11 @@ def test_over_tls(tmp_path: Path) -> None:
         world.close()
 
 
-# ---- turns, and what is held
+# ---- turns, and memory
 
 
-def test_others_have_their_turn_between_parts(served: Served) -> None:
-    """Of the same client and of others, while a value comes and while it leaves."""
+def test_other_requests_are_served_between_parts(served: Served) -> None:
+    """Requests of the same client and of others, during an upload and a download."""
 
     async def test() -> None:
         async with Raw(served.address) as raw, Raw(served.address, client=2) as other:
@@ -178,7 +179,7 @@ def test_others_have_their_turn_between_parts(served: Served) -> None:
 
 
 def test_no_message_is_large(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even where a transaction has 40,000 keys, and reads them."""
+    """Also for a transaction that writes and reads 40,000 keys."""
     sizes: list[int] = []
     requests_of, responses_of = database_codec.requests_of, database_codec.responses_of
     monkeypatch.setattr("logdb.server.session.requests_of", lambda raw: sizes.append(len(raw)) or requests_of(raw))
@@ -203,11 +204,11 @@ def test_a_client_that_is_ahead_of_the_server(served: Served, monkeypatch: pytes
     may_write = False
     take_room = uploads.Upload.take_room
 
-    async def held_up(self: uploads.Upload, part: pb.Upload) -> None:
+    async def delayed(self: uploads.Upload, part: pb.Upload) -> None:
         await until(lambda: may_write)
         await take_room(self, part)
 
-    monkeypatch.setattr(uploads.Upload, "take_room", held_up)
+    monkeypatch.setattr(uploads.Upload, "take_room", delayed)
 
     async def test() -> None:
         nonlocal may_write
@@ -223,7 +224,9 @@ def test_a_client_that_is_ahead_of_the_server(served: Served, monkeypatch: pytes
     run(test())
 
 
-def test_uploads_wait_for_room_and_stalled_ones_are_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_wait_for_memory_and_stalled_ones_are_cancelled(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served.stop()
     monkeypatch.setattr(uploads, "MAX_VALUES", 1)
     monkeypatch.setattr(uploads, "STALLED_S", 0.2)
@@ -241,8 +244,8 @@ def test_uploads_wait_for_room_and_stalled_ones_are_given_up(served: Served, mon
     run(test())
 
 
-def test_large_requests_wait_for_room(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that is larger than all the room there is."""
+def test_large_requests_wait_for_memory(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a request that is larger than the whole limit."""
     served.stop()
     monkeypatch.setattr(uploads, "MAX_REQUESTS_BYTES", 1 << 20)
     served.start()
@@ -257,7 +260,7 @@ def test_large_requests_wait_for_room(served: Served, monkeypatch: pytest.Monkey
     run(test())
 
 
-# ---- what is refused
+# ---- rejected uploads
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_large_requests_wait_for_room(served: Served, monkeypatch: pytest.Monkey
         ),
     ],
 )
-def test_uploads_that_make_no_sense(served: Served, requests: list[pb.Request], kind: str) -> None:
+def test_invalid_uploads(served: Served, requests: list[pb.Request], kind: str) -> None:
     async def test() -> None:
         async with Raw(served.address) as raw:
             await raw.send(*requests)
@@ -297,7 +300,7 @@ def test_uploads_that_make_no_sense(served: Served, requests: list[pb.Request], 
     run(test())
 
 
-def test_a_request_that_is_another_one_than_was_announced(served: Served) -> None:
+def test_an_upload_of_another_request_than_announced(served: Served) -> None:
     other = pb.Request(id=1, get=pb.Get(key=bytes(PART_BYTES))).SerializeToString()
     first, rest = other[:PART_BYTES], other[PART_BYTES:]
 
@@ -310,7 +313,7 @@ def test_a_request_that_is_another_one_than_was_announced(served: Served) -> Non
     run(test())
 
 
-def test_rights_are_looked_at_before_anything_is_taken(tmp_path: Path) -> None:
+def test_rights_are_checked_before_an_upload_is_accepted(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.toml")
     served = Served(tmp_path / "db", Authenticator(Security(tokens=tokens.path)))
     seen: list[str] = []
@@ -332,10 +335,10 @@ def test_rights_are_looked_at_before_anything_is_taken(tmp_path: Path) -> None:
         served.close()
 
 
-# ---- uploads that do not get to their end
+# ---- uploads that do not complete
 
 
-def test_an_upload_that_is_cancelled_or_whose_client_goes(served: Served) -> None:
+def test_a_cancelled_upload_and_one_of_a_disconnected_client(served: Served) -> None:
     async def test() -> None:
         async with Raw(served.address) as raw:
             await raw.send(part(1, 0))
@@ -351,8 +354,8 @@ def test_an_upload_that_is_cancelled_or_whose_client_goes(served: Served) -> Non
     run(test())
 
 
-def test_a_caller_that_is_cancelled_in_the_middle(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its value is not there, and the next one gets through."""
+def test_a_caller_that_is_cancelled_during_an_upload(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its value is not written, and the next upload succeeds."""
     sent = 0
     next_part = Connection._next_part
 
@@ -399,7 +402,7 @@ def test_a_disk_without_room(served: Served, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_server_that_is_killed_in_the_middle(tmp_path: Path, seed: int) -> None:
-    """Each put that returned is there whole, once, and nothing else is; no file is left of what was cut off."""
+    """Each put that returned is stored completely, once, and no others; incomplete uploads leave no file."""
     rng = random.Random(seed)
     process = ServerProcess(tmp_path / "db")
 

@@ -1,4 +1,4 @@
-"""What one client of a server can ask for at once: bounded in memory, in turns with others."""
+"""Limits of one client of a server: bounded memory, and turns with other clients."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def put(key: bytes, value: bytes, sequence: int) -> pb.Request:
 
 
 @pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1])
-def test_a_number_that_nothing_can_have_is_an_error_of_its_request(served: Served, number: int) -> None:
+def test_a_number_out_of_range_is_an_error_of_its_request(served: Served, number: int) -> None:
     async def test() -> None:
         async with Raw(served.address) as raw:
             await raw.ask(put(b"k", b"v", 1))
@@ -79,7 +79,7 @@ def test_a_number_that_nothing_can_have_is_an_error_of_its_request(served: Serve
     run(test())
 
 
-def test_a_version_that_no_client_can_have_seen_does_not_stop_others(served: Served) -> None:
+def test_an_impossible_session_version_does_not_block_others(served: Served) -> None:
     async def test() -> None:
         async with Raw(served.address) as raw, Raw(served.address) as other:
             await raw.send(get(b"k"), seen=(1 << 64) - 1)
@@ -90,7 +90,7 @@ def test_a_version_that_no_client_can_have_seen_does_not_stop_others(served: Ser
 
 
 def test_many_requests_in_one_message() -> None:
-    """An empty one takes two bytes, and a hundred in memory."""
+    """An empty request is two bytes on the wire, and a hundred in memory."""
     empty = pb.Requests(requests=[pb.Request()]).SerializeToString()
     assert len(requests_of(empty * MAX_REQUESTS).requests) == MAX_REQUESTS
     with pytest.raises(WireError, match="more than 4,096 requests"):
@@ -100,7 +100,7 @@ def test_many_requests_in_one_message() -> None:
 # ---- bytes
 
 
-def test_large_values_are_read_as_the_client_takes_them(served: Served) -> None:
+def test_large_values_are_read_at_the_pace_of_the_client(served: Served) -> None:
     async def test() -> None:
         async with Raw(served.address) as raw, Raw(served.address) as other:
             await other.ask(put(b"k", VALUE, 1))
@@ -119,8 +119,8 @@ def test_large_values_are_read_as_the_client_takes_them(served: Served) -> None:
 
 
 @pytest.mark.parametrize("verb", ["watch", "frames", "scan", "history", "multi_get", "multi_scan"])
-def test_pages_are_made_as_the_client_takes_them(served: Served, verb: str) -> None:
-    asked = {
+def test_pages_are_made_at_the_pace_of_the_client(served: Served, verb: str) -> None:
+    requested = {
         "watch": pb.Request(watch=pb.Watch(since=0)),
         "frames": pb.Request(frames=pb.Frames(first=1, end=9)),
         "scan": pb.Request(scan=pb.Scan()),
@@ -133,7 +133,7 @@ def test_pages_are_made_as_the_client_takes_them(served: Served, verb: str) -> N
         async with Raw(served.address) as raw, Raw(served.address) as other:
             for number in range(8):
                 await other.ask(put(b"%d" % number, VALUE, number + 1))
-            await raw.send(*[pb.Request.FromString(asked[verb].SerializeToString()) for _ in range(100)])
+            await raw.send(*[pb.Request.FromString(requested[verb].SerializeToString()) for _ in range(100)])
             most = 0
             for _ in range(50):
                 await other.ask(get(b"other"))
@@ -145,7 +145,9 @@ def test_pages_are_made_as_the_client_takes_them(served: Served, verb: str) -> N
     run(test())
 
 
-def test_who_takes_no_answers_is_ended_when_others_need_room(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_no_answers_is_disconnected_when_others_need_memory(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unread_answers, "ALL_BYTES", 4 << 20)
     monkeypatch.setattr(unread_answers, "STALLED_S", 0.2)
 
@@ -169,10 +171,10 @@ def test_who_takes_no_answers_is_ended_when_others_need_room(served: Served, mon
     run(test())
 
 
-def test_what_a_stream_was_to_be_told_after_its_end_takes_no_room(
+def test_acknowledgements_after_the_end_of_a_stream_use_no_memory(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The acknowledgement of a write whose client has gone while it was synced."""
+    """The acknowledgement of a write whose client disconnected during the sync."""
     synced = threading.Event()
     wait_durable = LocalLog.wait_durable
 
@@ -182,7 +184,7 @@ def test_what_a_stream_was_to_be_told_after_its_end_takes_no_room(
 
     async def test() -> None:
         async with Raw(served.address, client=1) as raw:
-            await raw.ask(put(b"k", b"1", 1))  # the first sync is made in a thread; the server's loop goes on
+            await raw.ask(put(b"k", b"1", 1))  # the first sync runs in a thread; the server's loop continues
             served.host.acknowledgements._took_s = math.inf
             monkeypatch.setattr(LocalLog, "wait_durable", waiting)
             await raw.send(put(b"k", b"2", 2))
@@ -204,7 +206,7 @@ def test_what_a_stream_was_to_be_told_after_its_end_takes_no_room(
 
 
 def test_one_client_does_not_keep_others_waiting(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a message of scans is worked through, others are answered between two of them."""
+    """While a message with many scans is processed, other clients are answered between two of them."""
     answered_between = 0
     busy = False
     scan, write = ReadRequests.scan, WriteRequests.write
@@ -253,26 +255,26 @@ def test_requests_that_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> 
     run(test())
 
 
-def test_snapshots_that_are_held(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_leased_snapshots(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "MAX_LEASES", 10)
 
     async def test() -> None:
         async with Raw(served.address) as raw:
-            held = await raw.ask(*[pb.Request(begin=pb.Begin(lease=number)) for number in range(1, 12)])
-            assert [answer.failure.kind for answer in held] == [""] * 10 + ["Unavailable"]
+            ended_writes = await raw.ask(*[pb.Request(begin=pb.Begin(lease=number)) for number in range(1, 12)])
+            assert [answer.failure.kind for answer in ended_writes] == [""] * 10 + ["Unavailable"]
             await raw.send(pb.Request(id=100, end=pb.End(lease=1)), pb.Request(id=101, begin=pb.Begin(lease=11)))
             assert not (await raw.answers(1))[101].HasField("failure")
 
     run(test())
 
 
-def test_many_keys_are_asked_for_in_pages(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_many_keys_are_requested_in_pages(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[int] = []
     call = Connection.call
 
     def seen(self: Connection, request: pb.Request, *arguments: Any, **more: Any) -> Any:
         if request.HasField("multi_get"):
-            asked.append(len(request.multi_get.keys))
+            requested.append(len(request.multi_get.keys))
         return call(self, request, *arguments, **more)
 
     monkeypatch.setattr(Connection, "call", seen)
@@ -281,26 +283,26 @@ def test_many_keys_are_asked_for_in_pages(served: Served, monkeypatch: pytest.Mo
         db.multi_put({key: key for key in keys[::2]})
         assert db.multi_get(keys) == {key: key for key in keys[::2]}
         assert db.at(db.version).multi_get(keys) == {key: key for key in keys[::2]}
-    assert asked == 2 * [PAGE_KEYS, PAGE_KEYS, 5]
+    assert requested == 2 * [PAGE_KEYS, PAGE_KEYS, 5]
 
 
 def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
-    """What is made durable after its stream has ended is nobody's answer, and takes no room."""
-    held: list[Any] = []
+    """Acknowledgements for a stream that has ended are dropped, and use no memory."""
+    ended_writes: list[Any] = []
     acknowledgements = served.host.acknowledgements
     notify = acknowledgements.notify
-    acknowledgements.notify = lambda *asked: held.append(asked)  # type: ignore[method-assign]
+    acknowledgements.notify = lambda *requested: ended_writes.append(requested)  # type: ignore[method-assign]
 
     async def test() -> None:
         async with Raw(served.address) as raw:
             await raw.send(put(b"k", b"v", 1))
-            while not held:
+            while not ended_writes:
                 await asyncio.sleep(0.005)
         while served.server.load().streams:
             await asyncio.sleep(0.005)
 
     run(test())
-    served.loop.call(notify, *held[0])
+    served.loop.call(notify, *ended_writes[0])
     with logdb.connect(served.address) as db:
         acknowledgements.notify = notify  # type: ignore[method-assign]
         db.put(b"k", b"2")
@@ -314,7 +316,7 @@ def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
     assert served.server.load().answer_bytes == 0
 
 
-# ---- of one user
+# ---- limits of a user
 
 
 @pytest.fixture
@@ -333,7 +335,7 @@ async def streams(served: Served, token: str, count: int, first: int = 100) -> A
 
 
 def test_answers_for_many_streams_of_one_user(users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have room for so many streams together, however many there are; another user has its own."""
+    """All streams of a user share one limit, independent of their number; another user has its own."""
     served, ada, bob = users
     monkeypatch.setattr(unread_answers, "STREAM_BYTES", 2 << 20)
 
@@ -402,14 +404,14 @@ def test_requests_and_snapshots_of_many_streams_of_one_user(
                 begun = await raw.ask(*[pb.Request(begin=pb.Begin(lease=number)) for number in (1, 2)])
                 assert [answer.failure.kind for answer in begun] == ["", ""]
                 await raw.send(*[pb.Request(watch=pb.Watch(wait_ms=60_000)) for _ in range(2)])
-                await raw.ask(pb.Request(id=9, get=get(b"k").get))  # they wait now
+                await raw.ask(pb.Request(id=9, get=get(b"k").get))  # these requests wait
             for refused in (pb.Request(begin=pb.Begin(lease=1)), pb.Request(watch=pb.Watch(wait_ms=60_000))):
                 (answer,) = await many[-1].ask(refused)
                 assert answer.failure.kind == "Unavailable"
                 assert f"{2 * times}" in answer.failure.message
             (answer,) = await other.ask(pb.Request(begin=pb.Begin(lease=1)))
             assert not answer.HasField("failure")
-            await other.ask(put(b"k", b"v", 1))  # which the watches have waited for
+            await other.ask(put(b"k", b"v", 1))  # this change ends the watches
             for raw in many[:-1]:
                 await raw.answers(2)
             await many[0].send(pb.Request(id=20, end=pb.End(lease=1)))
@@ -423,8 +425,8 @@ def test_requests_and_snapshots_of_many_streams_of_one_user(
     run(test())
 
 
-def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None:
-    """A page that holds the number of another snapshot takes its place."""
+def test_a_snapshot_leased_twice_is_released_once(served: Served) -> None:
+    """A page with a lease under the number of another snapshot replaces it."""
 
     async def test() -> None:
         async with Raw(served.address) as raw:
@@ -437,8 +439,8 @@ def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None
     run(test())
 
 
-def test_pages_of_scans_are_short_beside_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows come nevertheless, once and in order."""
+def test_pages_of_scans_are_short_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are still returned, once and in order."""
     monkeypatch.setattr(read_requests, "PAGE_S", 0.0)
     rows = {b"%05d" % number: b"v" for number in range(3_000)}
 

@@ -1,4 +1,4 @@
-"""A database behind a server: what happens to answers when servers, streams and clients come and go."""
+"""A database behind a server: results while servers, streams and clients stop and restart."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def process(tmp_path: Path) -> Iterator[ServerProcess]:
     process.close()
 
 
-# ---- servers that die
+# ---- restarts of servers
 
 
-def test_a_killed_server_loses_nothing_and_doubles_nothing(process: ServerProcess) -> None:
-    """Killed three times in the middle of writes: each of them is there once, and none of the writers noticed."""
+def test_writes_survive_kills_and_are_applied_once(process: ServerProcess) -> None:
+    """The server is killed three times during writes: each write is applied once, and no writer gets an error."""
 
     async def main() -> None:
         async with await logdb.aio.connect(process.address, timeout=60) as db:
@@ -75,7 +75,7 @@ def test_a_killed_server_loses_nothing_and_doubles_nothing(process: ServerProces
     asyncio.run(main())
 
 
-def test_reads_and_transactions_outlive_their_server(process: ServerProcess) -> None:
+def test_reads_and_transactions_survive_a_restart(process: ServerProcess) -> None:
     with logdb.connect(process.address, timeout=60) as db:
         db.multi_put({b"%05d" % number: b"v" * 1_000 for number in range(3_000)})
         rows = db.scan()
@@ -91,7 +91,7 @@ def test_reads_and_transactions_outlive_their_server(process: ServerProcess) -> 
         assert db[b"00003"] == b"w"
 
 
-def test_a_watch_goes_on_where_it_was(process: ServerProcess) -> None:
+def test_a_watch_continues_after_a_restart(process: ServerProcess) -> None:
     with logdb.connect(process.address, timeout=60) as db:
         versions = [db.put(b"k", b"1")]
         changes = db.watch(since=0)
@@ -146,7 +146,7 @@ def test_without_a_server_calls_end_at_their_deadline(served: Served) -> None:
         assert db[b"k"] == b"1"
 
 
-def test_another_database_is_not_taken_for_this_one(served: Served, tmp_path: Path) -> None:
+def test_another_database_at_the_same_address_is_rejected(served: Served, tmp_path: Path) -> None:
     with logdb.connect(served.address, timeout=0.5) as db:
         db.put(b"k", b"1")
         served.stop()
@@ -158,8 +158,10 @@ def test_another_database_is_not_taken_for_this_one(served: Served, tmp_path: Pa
         assert other.version == 0
 
 
-def test_a_server_that_stops_answers_what_it_has_taken(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "BATCH_CALLS", 500)  # it has taken all if it has answered one
+def test_a_stopping_server_answers_received_requests(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        connection, "BATCH_CALLS", 500
+    )  # all requests are in one message, so one answer shows that all were received
 
     async def main() -> None:
         async with await logdb.aio.connect(process.address, timeout=20) as db:
@@ -188,16 +190,16 @@ def test_the_next_endpoint_is_tried(served: Served) -> None:
         assert db.path == f"{nobody},{served.address}"
 
 
-# ---- peers that are no LogDB servers
+# ---- peers other than LogDB servers
 
 
-def test_a_port_where_nobody_listens() -> None:
+def test_a_port_without_a_listener() -> None:
     with pytest.raises(logdb.Unavailable, match=r"127\.0\.0\.1:1 cannot be reached: connection refused"):
         logdb.connect("127.0.0.1:1")
 
 
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(100)])
-def test_a_peer_that_is_no_server(greeting: bytes) -> None:
+def test_a_peer_that_does_not_speak_grpc(greeting: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         stop = threading.Event()
@@ -220,7 +222,7 @@ def test_a_peer_that_is_no_server(greeting: bytes) -> None:
             thread.join()
 
 
-def test_a_grpc_server_of_somebody_else() -> None:
+def test_another_grpc_server() -> None:
     other = grpc.server(ThreadPoolExecutor(1))
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
@@ -240,7 +242,7 @@ def test_another_version_of_the_protocol(served: Served, monkeypatch: pytest.Mon
     )
 
 
-def test_endpoints_that_make_no_sense() -> None:
+def test_invalid_endpoints() -> None:
     for wrong in ("", "localhost", "localhost:0", "localhost:65536", "a:b", []):
         with pytest.raises(ValueError):
             logdb.connect(wrong)
@@ -294,7 +296,7 @@ def test_many_threads(served: Served) -> None:
 
 
 def test_transactions_at_hot_keys_take_turns(served: Served) -> None:
-    """Once two have quarrelled over a key, those that begin with it hardly ever abort."""
+    """After a conflict over a key, transactions that begin with it rarely abort."""
 
     async def main() -> None:
         async with await logdb.aio.connect(served.address) as db:
@@ -315,7 +317,7 @@ def test_transactions_at_hot_keys_take_turns(served: Served) -> None:
     asyncio.run(main())
 
 
-def test_who_is_cancelled_takes_nobody_along(served: Served) -> None:
+def test_a_cancelled_call_does_not_fail_others(served: Served) -> None:
     async def main() -> None:
         async with await logdb.aio.connect(served.address) as db:
             puts = [asyncio.create_task(db.put(b"%d" % number, b"v")) for number in range(20)]
@@ -346,7 +348,7 @@ def test_ctrl_c_ends_a_client_that_waits(served: Served) -> None:
     assert client.returncode == 0
 
 
-def test_a_client_that_vanishes_lets_go_of_its_snapshots(served: Served) -> None:
+def test_the_leases_of_a_killed_client_are_released(served: Served) -> None:
     code = (
         "import os, sys, logdb\n"
         "db = logdb.connect(sys.argv[1])\n"
@@ -369,10 +371,8 @@ def test_a_client_that_vanishes_lets_go_of_its_snapshots(served: Served) -> None
         assert db.compact().floor > 1
 
 
-def test_a_stream_that_is_cancelled_while_it_ends_lets_go_of_its_snapshots(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """gRPC cancels the handler of a stream that is lost, which may have noticed before."""
+def test_a_stream_cancelled_while_it_ends_releases_its_leases(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC cancels the handler of a lost stream, which may be ending already."""
     send, run = Outbox.send, Session.run
     ending, ended = threading.Event(), threading.Event()
     streams: list[asyncio.Task[None]] = []
@@ -405,7 +405,7 @@ def test_a_stream_that_is_cancelled_while_it_ends_lets_go_of_its_snapshots(
         txn.close()
 
 
-def test_closing_ends_those_who_wait(served: Served) -> None:
+def test_closing_ends_waiting_calls(served: Served) -> None:
     db = logdb.connect(served.address)
     threads = threading.active_count()
     seen: list[logdb.Change] = []
@@ -422,7 +422,7 @@ def test_closing_ends_those_who_wait(served: Served) -> None:
             call()
 
 
-# ---- what goes over the wire
+# ---- contents of messages
 
 
 def test_large_values_and_pages(served: Served) -> None:
@@ -442,7 +442,7 @@ def test_large_values_and_pages(served: Served) -> None:
         assert not served.host.embedded.snapshots.leased()
 
 
-def test_a_transaction_with_what_it_has_read_has_a_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_read_set_of_a_transaction_has_a_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logdb.wire.database_codec.MAX_REQUEST_BYTES", 2 << 20)
     with logdb.connect(served.address) as db:
         with pytest.raises(logdb.TransactionTooLarge, match="as a message to the server") as caught:
@@ -451,7 +451,7 @@ def test_a_transaction_with_what_it_has_read_has_a_limit(served: Served, monkeyp
         db.put(b"k", b"1")
 
 
-def test_a_compaction_does_not_pass_a_scan_that_goes_on(served: Served) -> None:
+def test_a_compaction_keeps_the_version_of_an_open_scan(served: Served) -> None:
     with logdb.connect(served.address) as db:
         db.multi_put({b"%05d" % number: b"v" * 1_000 for number in range(3_000)})
         rows = db.scan()
@@ -463,7 +463,7 @@ def test_a_compaction_does_not_pass_a_scan_that_goes_on(served: Served) -> None:
         assert db.compact().floor > 1
 
 
-def test_a_watcher_that_compaction_overtakes_is_told(served: Served) -> None:
+def test_a_watcher_overtaken_by_compaction_gets_an_error(served: Served) -> None:
     with logdb.connect(served.address) as db:
         for _ in range(5):
             db.put(b"k", bytes(PAGE_BYTES))
@@ -474,7 +474,7 @@ def test_a_watcher_that_compaction_overtakes_is_told(served: Served) -> None:
             list(changes)
 
 
-def test_a_read_waits_for_what_its_client_has_seen(served: Served) -> None:
+def test_a_read_waits_for_the_session_version_of_its_client(served: Served) -> None:
     with logdb.connect(served.address) as first:
         first.put(b"k", b"1")
         assert first.session == 1
@@ -495,7 +495,7 @@ async def _write(served: Served) -> None:
 
 
 def test_a_transaction_that_is_sent_twice_is_applied_once(served: Served) -> None:
-    """Whatever the first answer was, it is the second one as well."""
+    """Both answers are equal, for commits and for aborts."""
     with logdb.connect(served.address) as db:
         connection = connection_of(db)
 
@@ -527,9 +527,7 @@ def test_a_transaction_that_is_sent_twice_is_applied_once(served: Served) -> Non
         assert dict(db.scan()) == {b"a": b"2"}
 
 
-def test_a_write_that_is_refused_when_it_is_sent_again_may_have_been_applied(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_refused_on_retry_has_an_unknown_outcome(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     with logdb.connect(served.address) as db:
         connection, host = connection_of(db), served.host.embedded
         submit = host.commits.submit
@@ -540,9 +538,9 @@ def test_a_write_that_is_refused_when_it_is_sent_again_may_have_been_applied(
         def refused(*_: Any, **__: Any) -> None:
             raise logdb.Unavailable("no space left")
 
-        def unanswered(*given: Any, **options: Any) -> Any:
+        def unanswered(*arguments: Any, **options: Any) -> Any:
             monkeypatch.setattr(host.commits, "submit", refused)
-            submitted = submit(*given, **options)
+            submitted = submit(*arguments, **options)
             in_shared_loop(lose())
             return submitted
 
@@ -563,7 +561,7 @@ def test_health(served: Served) -> None:
 
 
 def test_a_disk_that_cannot_be_read_is_the_servers_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen by the nemesis: a feed ended with a raw OSError, so its client took it for a bug and did not go on."""
+    """Found by the nemesis: a feed ended with a raw OSError, which its client treated as a bug and did not retry."""
     served = Served(tmp_path / "data")
     try:
         with logdb.connect(served.address, timeout=30) as db:
