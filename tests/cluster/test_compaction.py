@@ -758,8 +758,8 @@ def test_a_server_that_was_overtaken_ends_its_compaction() -> None:
     while not slow.asks_log(log_calls.Append):
         if not log.step(slow):
             slow.wait(SECOND // 10)
-    (unanswered,) = [request for request, _ in slow.line.asked if isinstance(request, log_calls.Append)]
-    slow.line.asked = [ask for ask in slow.line.asked if ask[0] is not unanswered]
+    (unanswered,) = [request for request, _ in slow.line.requests if isinstance(request, log_calls.Append)]
+    slow.line.requests = [ask for ask in slow.line.requests if ask[0] is not unanswered]
     log.add(*unanswered.records)
     until(PART, log, slow)
     assert compacted(log, other, before=7).floor == 7

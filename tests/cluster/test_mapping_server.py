@@ -530,7 +530,7 @@ def test_a_server_reads_on_in_the_log_when_its_host_lets_it() -> None:
     server.core.follower.pause_ns = lambda: SECOND
     server.show(commit(2, {b"k": b"2"}))
     assert server.applied == 2
-    assert not [request for request, _ in server.line.asked if isinstance(request, log.Next)]
+    assert not [request for request, _ in server.line.requests if isinstance(request, log.Next)]
     assert server.ask(Get(b"k"))
     server.core.follower.pause_ns = lambda: 0
     server.wait(SECOND)

@@ -19,7 +19,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(in_time())
 
 
-async def until(what: Callable[[], Any]) -> None:
-    """Wait until `what` returns a true value."""
-    while not what():
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until `condition` returns a true value."""
+    while not condition():
         await asyncio.sleep(0.001)

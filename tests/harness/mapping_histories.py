@@ -18,7 +18,7 @@ LARGE = b"x" * 5_000
 
 def some_history(seed: int, records: int) -> list[Record]:
     """Commits of every outcome, sent repeatedly, with large values, pins and correct decision records between."""
-    draw, told, history = random.Random(seed), Replica(None, 100), list[Record]()
+    draw, decider, history = random.Random(seed), Replica(None, 100), list[Record]()
     for number in range(1, records + 1):
         key = b"key %d" % draw.randrange(20)
         kind = draw.randrange(12)
@@ -30,7 +30,7 @@ def some_history(seed: int, records: int) -> list[Record]:
         elif kind == 2:
             record = PIN, encode_pin(f"pin {draw.randrange(3)}", draw.choice((0, number - 1)))
         elif kind == 3:
-            record = DECISION, encode_decision(told.coordinator.undeclared())
+            record = DECISION, encode_decision(decider.coordinator.undeclared())
         elif kind == 4 and history:
             record = draw.choice(history)
             if record[0] != 1:
@@ -41,7 +41,7 @@ def some_history(seed: int, records: int) -> list[Record]:
         elif kind == 7:
             record = commit(number, {key: b"tested"}, client=4, conditions=[logdb.absent(key)])
         history.append(record)
-        told.apply(batch(number, record))
+        decider.apply(batch(number, record))
     return history
 
 
@@ -51,21 +51,21 @@ PLACE = Place(5, 1, len(LARGE), digest(LARGE))
 def compacted(log: Log, *servers: Server, before: int, number: int = 1) -> Compacted:
     """Send a request to the first server, and let time pass until its answer."""
     servers[0].give("client", Compact(number, before))
-    told = finished(log, *servers)
-    assert told.request == number
-    return told
+    compacted = finished(log, *servers)
+    assert compacted.request == number
+    return compacted
 
 
-def finished(log: Log, *servers: Server, most: int = 200) -> Compacted:
-    for _ in range(most):
+def finished(log: Log, *servers: Server, max_rounds: int = 200) -> Compacted:
+    for _ in range(max_rounds):
         log.run(*servers)
         found = servers[0].take(Compacted)
         if found:
-            assert all(told == found[0] for told in found)
+            assert all(answer == found[0] for answer in found)
             return found[0][1]
         for server in servers:
             server.wait(SECOND // 10)
-    raise AssertionError("it does not end")
+    raise AssertionError(f"not ended after {max_rounds} rounds")
 
 
 def write(draw: random.Random, log: Log, number: int) -> None:

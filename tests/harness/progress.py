@@ -35,12 +35,12 @@ def showing_progress(console: Console, clock: Callable[[], float] = time.monoton
 
 @contextmanager
 def counting(
-    console: Console, what: str, total: int, clock: Callable[[], float] = time.monotonic
+    console: Console, unit: str, total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[], None]]:
     """Yields a function to call after each of `total` steps."""
     if console.is_terminal:
         with Progress(console=console) as progress:
-            task = progress.add_task(what, total=total)
+            task = progress.add_task(unit, total=total)
             yield lambda: progress.advance(task)
         return
     with showing_progress(console, clock) as show:
@@ -49,6 +49,6 @@ def counting(
         def advance() -> None:
             nonlocal done
             done += 1
-            show(f"{done:,} of {total:,} {what}")
+            show(f"{done:,} of {total:,} {unit}")
 
         yield advance

@@ -56,7 +56,7 @@ class Line:
     """A log client that only collects requests, until the test answers them."""
 
     def __init__(self, *_: Any) -> None:
-        self.asked: list[tuple[Any, Any]] = []
+        self.requests: list[tuple[Any, Any]] = []
 
     def start(self) -> None: ...
     def received(self, event: Received) -> None: ...
@@ -64,8 +64,8 @@ class Line:
     def check_invariants(self) -> None: ...
 
     def call(self, request: Any, then: Any) -> int:
-        self.asked.append((request, then))
-        return len(self.asked)
+        self.requests.append((request, then))
+        return len(self.requests)
 
 
 def commit(
@@ -98,12 +98,12 @@ class Node(Script):
 
     def asks_log(self, kind: type[Kind]) -> list[Kind]:
         """The open requests of that kind to the log."""
-        return [request for request, _ in self.line.asked if isinstance(request, kind)]
+        return [request for request, _ in self.line.requests if isinstance(request, kind)]
 
     def log_answers(self, kind: type, result: Any) -> None:
         """Answer the oldest open request of that kind to the log."""
-        at = next(at for at, (request, _) in enumerate(self.line.asked) if isinstance(request, kind))
-        _, then = self.line.asked.pop(at)
+        at = next(at for at, (request, _) in enumerate(self.line.requests) if isinstance(request, kind))
+        _, then = self.line.requests.pop(at)
         then(result)
         self.flush()
 
@@ -191,10 +191,10 @@ class Log:
 
     def step(self, node: Node) -> bool:
         """Answer the oldest request of a node that can be answered. Returns whether there was one."""
-        for at, (request, then) in enumerate(node.line.asked):
+        for at, (request, then) in enumerate(node.line.requests):
             result = self._answer(request)
             if result is not None:
-                del node.line.asked[at]
+                del node.line.requests[at]
                 then(result)
                 node.flush()
                 return True

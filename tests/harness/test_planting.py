@@ -55,7 +55,7 @@ def call_with_too_many_arguments(right: Wrong, self: Stock, count: int) -> int:
 
 
 @planted(Stock, "take", PLANTED)
-def read_an_attribute_that_is_not_there(right: Wrong, self: Stock, count: int) -> int:
+def read_a_missing_attribute(right: Wrong, self: Stock, count: int) -> int:
     return int(self.right)  # type: ignore[attr-defined]
 
 
@@ -79,7 +79,7 @@ def test_a_bug_that_no_seed_shows() -> None:
     ("name", "error"),
     [
         ("call with too many arguments", "TypeError"),
-        ("read an attribute that is not there", "AttributeError"),
+        ("read a missing attribute", "AttributeError"),
         ("use a name before it is set", "UnboundLocalError"),
     ],
 )

@@ -24,7 +24,7 @@ def test_a_file_gets_a_line_each_minute() -> None:
     )
 
 
-def test_a_terminal_shows_what_is_going_on() -> None:
+def test_a_terminal_shows_the_progress() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True)
     with counting(console, "seeds", 2) as advance:

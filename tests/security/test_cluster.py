@@ -171,8 +171,7 @@ def test_a_rejected_client_gets_the_reason(cluster: SecureCluster, connect: Any,
 
 
 def run_command(cluster: SecureCluster, *words: object, token: str = "", code: int = 0) -> str:
-    """`logdb cluster ...`, with the CA and perhaps a token. Returns its output, or the line of its
-    error."""
+    """`logdb cluster ...`, with the CA and perhaps a token. Returns its output, or its error line."""
     ca = ["--ca", str(cluster.certificates / "ca.pem")]
     done = CliRunner().invoke(cli, [*ca, "cluster", *map(str, words)], env={"LOGDB_TOKEN": token})
     assert done.exit_code == code, done.stderr

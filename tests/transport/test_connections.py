@@ -1,4 +1,4 @@
-"""Many connections that say nothing do not shut out those that do."""
+"""Many silent connections do not prevent others."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def connected(address: str) -> logdb.Database:
                 raise
 
 
-def test_silent_connections_shut_nobody_out(tmp_path: Path) -> None:
-    """More than the server has descriptors for: it keeps some for itself, and ends the silent ones after a while."""
+def test_silent_connections_do_not_prevent_others(tmp_path: Path) -> None:
+    """More than the server's descriptors: it reserves some for itself, and closes silent connections after a
+    timeout."""
     command = [sys.executable, "-m", "logdb_cli", "serve", "--db", str(tmp_path / "db"), "--listen", "127.0.0.1:0"]
     limited = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES // 2}, {FILES}));"
     execute = f"{limited} os.execv(sys.executable, {command})"
@@ -65,8 +66,8 @@ def test_connections_leave_descriptors_for_files() -> None:
     assert dict(connection_options())["grpc.max_allowed_incoming_connections"] <= soft - KEPT_FILES
 
 
-def test_many_who_ask_for_metrics_and_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most are hung up on at once, and the others after a while: no thread for each waits for what they want."""
+def test_many_silent_connections_to_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most are closed at once, and the others after a timeout: no thread waits for each of them."""
     monkeypatch.setattr(metrics, "ANSWER_S", 3_600.0)
     config = Cluster(tmp_path).configs["a1"]
     port = metrics.MetricsPort(Node(NodeConfig((config,))), "127.0.0.1:0")
@@ -82,7 +83,7 @@ def test_many_who_ask_for_metrics_and_say_nothing(tmp_path: Path, monkeypatch: p
                 assert ended, f"{len(selector.get_map())} wait"
                 for key, _ in ended:
                     selector.unregister(key.fileobj)
-            assert threading.active_count() - before <= 2 * metrics.AT_ONCE  # one to answer, one to hang up
+            assert threading.active_count() - before <= 2 * metrics.AT_ONCE  # one to answer, one to close
         monkeypatch.setattr(metrics, "ANSWER_S", 0.1)
         while True:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{port.address}/metrics") as answer:

@@ -1,4 +1,4 @@
-"""Streams between cores: what is sent arrives or is lost, queues are bounded, nonsense is not listened to."""
+"""Streams between cores: messages arrive or are lost, queues are bounded, invalid messages end their stream."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TAKES = frozenset(map(type, (view_request(0), MAPPING_REQUEST, REPLICATION)))
 
 
 class Node:
-    """Peers, and what they are given."""
+    """A node's peers, and the messages that they deliver."""
 
     def __init__(self, address: str, role: str = "storage", cluster: str = "test", version: int = VERSION) -> None:
         ordering = (address,) if role == "ordering" else ("o:1",)
@@ -66,7 +66,7 @@ def test_messages_go_both_ways_on_one_stream() -> None:
             one.port.send(two.address, view_request(number))
         await until(lambda: len(two.got) == 100)
         assert two.got == [(one.address, view_request(number)) for number in range(100)]
-        assert one.peers.traffic.sent_parcels < 10, "what is ready goes in one parcel"
+        assert one.peers.traffic.sent_parcels < 10, "ready messages share one parcel"
         two.port.send(one.address, view_request(7))
         await until(lambda: one.got)
         assert one.got == [(two.address, view_request(7))]
@@ -82,7 +82,7 @@ def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
         server = await Node(next(free_addresses())).listen()
         client = Node("client-1", CLIENT, cluster="")
         server.port.send("client-1", view_request(0))
-        assert server.peers.traffic.dropped_messages == 1, "nobody of that name is there"
+        assert server.peers.traffic.dropped_messages == 1, "no client has that name"
         client.port.send(server.address, view_request(1))
         await until(lambda: server.got)
         server.port.send("client-1", view_request(2))
@@ -137,7 +137,7 @@ def test_a_peer_that_comes_back_is_reached_again() -> None:
     run(test())
 
 
-def test_what_waits_for_who_cannot_be_reached_is_given_up() -> None:
+def test_messages_for_an_unreachable_peer_are_dropped_after_a_while() -> None:
     async def test() -> None:
         mine, theirs = two_addresses()
         one = Node(mine)
@@ -171,7 +171,7 @@ def test_a_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch
     run(test())
 
 
-def test_a_large_record_that_waits_does_not_go_for_the_sake_of_small_messages() -> None:
+def test_a_large_queued_record_is_not_dropped_for_small_messages() -> None:
     async def test() -> None:
         mine, theirs = two_addresses()
         one, two = await Node(mine).listen(), Node(theirs)
@@ -186,20 +186,20 @@ def test_a_large_record_that_waits_does_not_go_for_the_sake_of_small_messages() 
 
 
 @pytest.mark.parametrize(
-    ("stranger", "why"),
+    ("hello_fields", "reason"),
     [
         ({"version": VERSION + 1}, "upgrade LogDB at"),
         ({"cluster": "other"}, "is of cluster 'other'"),
     ],
 )
-def test_who_cannot_be_talked_to_is_refused(stranger: dict[str, Any], why: str) -> None:
+def test_an_incompatible_peer_is_refused(hello_fields: dict[str, Any], reason: str) -> None:
     async def test() -> None:
         mine, theirs = two_addresses()
         node = await Node(mine).listen()
-        hello = Hello(**{"version": VERSION, "cluster": "test", "role": "storage", "address": theirs, **stranger})
+        hello = Hello(**{"version": VERSION, "cluster": "test", "role": "storage", "address": theirs, **hello_fields})
         async with grpc.aio.insecure_channel(mine) as channel:
             call: Any = channel.stream_stream(EXCHANGE)()
-            with pytest.raises(Refused, match=why):
+            with pytest.raises(Refused, match=reason):
                 await shake_hands(hello, call)
         assert node.peers.open_streams == 0
         await node.close()
@@ -207,7 +207,7 @@ def test_who_cannot_be_talked_to_is_refused(stranger: dict[str, Any], why: str) 
     run(test())
 
 
-def test_a_node_says_who_it_is_and_who_orders() -> None:
+def test_a_node_sends_its_name_and_the_ordering_replicas() -> None:
     async def test() -> None:
         node = await Node(next(free_addresses())).listen()
         async with grpc.aio.insecure_channel(node.address) as channel:
@@ -220,8 +220,8 @@ def test_a_node_says_who_it_is_and_who_orders() -> None:
     run(test())
 
 
-def test_an_ordering_layer_is_met_once_and_told_on() -> None:
-    """Servers hear of it from its replicas, and clients from anybody; streams that began before are begun again."""
+def test_the_founding_of_an_ordering_layer_is_adopted_once_and_passed_on() -> None:
+    """Servers adopt it from ordering replicas, and clients from any node; older streams are reopened."""
 
     async def test() -> None:
         addresses = free_addresses()
@@ -253,7 +253,7 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
     run(test())
 
 
-def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
+def test_a_node_that_cannot_store_the_founding_opens_no_stream() -> None:
     async def test() -> None:
         replica, server = Node(next(free_addresses()), "ordering"), Node(next(free_addresses()))
         server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
@@ -280,13 +280,13 @@ def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
     [
         b"\xff\xff\xff",
         pack_hello(Hello(VERSION, "test", CLIENT, "client-1")),
-        pack("somebody else", "HERE", [view_request(1)])[0],
-        pack("client-1", "somebody else", [view_request(1)])[0],
+        pack("another", "HERE", [view_request(1)])[0],
+        pack("client-1", "another", [view_request(1)])[0],
         pack("client-1", "HERE", [tail_request(1)])[0],
     ],
-    ids=["no parcel", "a second hello", "of another", "to another", "a kind that is not taken"],
+    ids=["no parcel", "a second hello", "from another", "to another", "a kind that is not accepted"],
 )
-def test_what_makes_no_sense_ends_its_stream_and_reaches_no_core(parcel: bytes) -> None:
+def test_invalid_parcels_end_their_stream_and_reach_no_core(parcel: bytes) -> None:
     async def test() -> None:
         node = await Node(next(free_addresses())).listen()
         async with grpc.aio.insecure_channel(node.address) as channel:
@@ -302,14 +302,14 @@ def test_what_makes_no_sense_ends_its_stream_and_reaches_no_core(parcel: bytes) 
     run(test())
 
 
-def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
-    """Whoever claims the address of a server, listening or not, is none; the server itself is heard."""
+def test_a_server_without_a_certificate_is_verified_at_its_address() -> None:
+    """A stream that only claims a server's address is refused; messages of the server itself arrive."""
 
     async def test() -> None:
         addresses = free_addresses()
         node, server = [await Node(next(addresses)).listen() for _ in range(2)]
-        nobody = next(addresses)
-        for claimed in (server.address, nobody):
+        unused = next(addresses)
+        for claimed in (server.address, unused):
             for nonce in (0, 7):
                 async with grpc.aio.insecure_channel(node.address) as channel:
                     call: Any = channel.stream_stream(EXCHANGE)()
@@ -326,7 +326,7 @@ def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
     run(test())
 
 
-def test_what_only_other_servers_send_is_refused() -> None:
+def test_messages_of_other_servers_are_refused() -> None:
     async def test() -> None:
         addresses = free_addresses()
         node, other = await Node(next(addresses)).listen(), await Node(next(addresses), MAPPING).listen()
@@ -342,7 +342,7 @@ def test_what_only_other_servers_send_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "change", "is_taken"),
+    ("role", "change", "is_accepted"),
     [
         (MAPPING, MAPPING_REQUEST, True),
         *((MAPPING, request, False) for request in OPERATOR_REQUESTS),
@@ -350,8 +350,8 @@ def test_what_only_other_servers_send_is_refused() -> None:
         (CLIENT, OPERATOR_REQUESTS[0], True),
     ],
 )
-def test_of_servers_only_mapping_servers_make_a_change_and_only_one(
-    role: str, change: Any, is_taken: bool
+def test_only_mapping_servers_may_request_a_change_and_only_one_kind(
+    role: str, change: Any, is_accepted: bool
 ) -> None:
     async def test() -> None:
         addresses = free_addresses()
@@ -364,7 +364,7 @@ def test_of_servers_only_mapping_servers_make_a_change_and_only_one(
         await until(lambda: node.got)
         other.port.send(node.address, change)
         await until(lambda: len(node.got) == 2 or node.peers.refusals.count)
-        assert (len(node.got) == 2) == is_taken
+        assert (len(node.got) == 2) == is_accepted
         for each in (node, other):
             await each.close()
 
@@ -384,7 +384,7 @@ def test_a_stream_begins_with_a_hello() -> None:
     run(test())
 
 
-def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
+def test_a_second_stream_of_a_peer_replaces_the_first() -> None:
     async def test() -> None:
         node = await Node(next(free_addresses())).listen()
         calls: list[Any] = []
@@ -403,7 +403,7 @@ def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
     run(test())
 
 
-def test_a_node_under_another_address_is_not_taken_for_it() -> None:
+def test_a_node_with_another_address_is_rejected() -> None:
     async def test() -> None:
         mine, theirs = two_addresses()
         one, two = Node(mine), await Node(theirs).listen()
@@ -417,7 +417,7 @@ def test_a_node_under_another_address_is_not_taken_for_it() -> None:
     run(test())
 
 
-def test_an_address_that_is_taken() -> None:
+def test_an_address_in_use() -> None:
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -428,8 +428,8 @@ def test_an_address_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize("after", [b"a", b"a123", b"s" + bytes(16), b"t" + bytes(8), b"?"])
-def test_a_slice_from_what_no_ledger_has_makes_no_sense(after: bytes) -> None:
-    """It would end the mapping server that is asked for it."""
+def test_a_slice_after_an_invalid_row_key_is_rejected(after: bytes) -> None:
+    """It would end the mapping server that receives the request."""
     with pytest.raises(WireError, match="not a row key"):
         check_sense([SliceRequest(1, 5, Cursor(Section.LEDGER, after))])
 

@@ -1,4 +1,4 @@
-"""How many calls share a message, each way."""
+"""The number of calls in one message, in both directions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.served import Served
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, field: str) -> list[int]:
-    """How many of a field each message has that is read with a function of a module."""
+    """Counts the items of a field in each message that a function of a module decodes."""
     found: list[int] = []
     read: Callable[[bytes], Any] = getattr(module, name)
 

@@ -1,4 +1,4 @@
-"""Every message is on the other side what it was on this one, and bytes that are no message are one clear error."""
+"""Every message is equal after encoding and decoding, and other bytes are rejected with a clear error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).with_name("golden.txt")
 kinds = pytest.mark.parametrize("kind", message_types(), ids=lambda kind: f"{kind.__module__[10:16]}-{kind.__name__}")
 
 
-# ---- there and back
+# ---- encoding and decoding
 
 
 def test_every_message_has_a_codec() -> None:
@@ -58,7 +58,7 @@ def test_many_arrive_in_their_order(batch: list[Any]) -> None:
     assert unpack(parcel) == Envelope("one:1", "two:2", batch)
 
 
-def test_lists_are_as_good_as_tuples() -> None:
+def test_lists_are_encoded_like_tuples() -> None:
     append = sample(next(iter(engine_of(ENGINES[0]).wire.appends)))
     assert sent(append._replace(records=[(5, b"six")])) == append._replace(records=((5, b"six"),))
     said = sent(paxos.MemberEnvelope(1, [2, 3], paxos.Accept(paxos.Ballot(1, 2), 3, [b"four", b""], 5)))
@@ -66,17 +66,17 @@ def test_lists_are_as_good_as_tuples() -> None:
     assert said.message.values == (b"four", b"")
 
 
-# ---- the bytes stay what they are
+# ---- golden bytes
 
 
 def test_the_bytes_of_this_version_have_not_changed() -> None:
     """A node of the same version must understand them. When this fails: raise VERSION in `logdb/wire/envelopes.py`,
-    then `python -m tests.wire.test_codec` writes the bytes anew."""
+    then `python -m tests.wire.test_codec` writes the new bytes."""
     assert GOLDEN.read_text() == golden(), test_the_bytes_of_this_version_have_not_changed.__doc__
 
 
 def golden() -> str:
-    """Samples of each message, and the bytes in which they travel."""
+    """Samples of each message, and their encoded bytes."""
     lines = [f"version {VERSION}"]
     for kind, (name, *_) in sorted(KINDS.items(), key=lambda item: item[1][0]):
         for variant in range(variants(kind)):
@@ -85,7 +85,7 @@ def golden() -> str:
     return "\n".join(lines) + "\n"
 
 
-# ---- what cannot be sent
+# ---- messages that cannot be sent
 
 
 @pytest.mark.parametrize(
@@ -99,46 +99,46 @@ def golden() -> str:
         "a text",
     ],
 )
-def test_what_is_no_message_is_not_sent_or_not_taken(message: Any) -> None:
+def test_an_invalid_message_is_rejected_when_sent_or_received(message: Any) -> None:
     with pytest.raises(WireError):
         sent(message)
 
 
-# ---- what comes and is no message
+# ---- received bytes that are not a message
 
 
-def whole(data: bytes) -> None:
-    """Whatever comes is refused, or is through and through what it says it is."""
+def rejected_or_valid(data: bytes) -> None:
+    """Check that these bytes are rejected, or decode to messages whose fields have valid types."""
     try:
-        mail = unpack(data)
+        envelope = unpack(data)
     except WireError:
         return
-    if isinstance(mail, Envelope):
-        assert all(conforms(message, type(message)) for message in mail.messages)
+    if isinstance(envelope, Envelope):
+        assert all(conforms(message, type(message)) for message in envelope.messages)
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200))
-def test_noise_is_refused(data: bytes) -> None:
-    whole(data)
+def test_random_bytes_are_rejected(data: bytes) -> None:
+    rejected_or_valid(data)
 
 
 @settings(max_examples=300)
 @given(st.lists(any_message, min_size=1, max_size=3), st.data())
-def test_damaged_parcels_are_refused_or_whole(batch: list[Any], data: st.DataObject) -> None:
+def test_damaged_parcels_are_rejected_or_valid(batch: list[Any], data: st.DataObject) -> None:
     (parcel,) = pack("one:1", "two:2", batch)
     damaged = bytearray(parcel)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(damaged) - 1))
         damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    whole(bytes(damaged))
+    rejected_or_valid(bytes(damaged))
 
 
 @kinds
-def test_every_beginning_of_a_parcel_is_refused_or_whole(kind: type) -> None:
+def test_every_prefix_of_a_parcel_is_rejected_or_valid(kind: type) -> None:
     (parcel,) = pack("one:1", "two:2", [sample(kind)])
     for end in range(len(parcel)):
-        whole(parcel[:end])
+        rejected_or_valid(parcel[:end])
 
 
 def answer(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -216,7 +216,7 @@ def test_a_numbered_record_has_a_position_and_a_time(record: LogRecord) -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=80))
-def test_noise_is_no_batch(batch: bytes) -> None:
+def test_random_bytes_are_rejected_as_a_batch(batch: bytes) -> None:
     for unpacked in (unpack_records, unpack_numbered):
         try:
             unpacked(batch)

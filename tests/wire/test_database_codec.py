@@ -1,4 +1,4 @@
-"""The database's wire: errors arrive as what they are, and bytes that are no message harm nobody."""
+"""The database's wire: errors keep their type, and invalid bytes end only their own stream."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ def arrived(error: Exception) -> Exception:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_errors_arrive_as_what_they_are(error: Exception) -> None:
-    there = arrived(error)
-    assert type(there) is type(error)
-    assert str(there) == str(error).replace("\udc80", "?")
+def test_errors_keep_their_type(error: Exception) -> None:
+    received = arrived(error)
+    assert type(received) is type(error)
+    assert str(received) == str(error).replace("\udc80", "?")
     assert {name: str(value).replace("\udc80", "?") for name, value in vars(error).items()} == {
-        name: str(value) for name, value in vars(there).items()
+        name: str(value) for name, value in vars(received).items()
     }
     if isinstance(error, errors.LogDBError):
-        assert isinstance(there, errors.LogDBError)
-        assert there.advice is error.advice
+        assert isinstance(received, errors.LogDBError)
+        assert received.advice is error.advice
 
 
-def test_every_error_is_tried() -> None:
+def test_every_error_has_a_sample() -> None:
     assert {type(error) for error in ERRORS} == set(database_codec.KINDS.values())
 
 
-def test_an_error_that_nobody_expects_keeps_its_text() -> None:
-    there = arrived(ZeroDivisionError("by zero"))
-    assert isinstance(there, database_codec.ServerFailed)
-    assert str(there) == "ZeroDivisionError: by zero"
+def test_an_unexpected_error_keeps_its_text() -> None:
+    received = arrived(ZeroDivisionError("by zero"))
+    assert isinstance(received, database_codec.ServerFailed)
+    assert str(received) == "ZeroDivisionError: by zero"
 
 
 items = st.dictionaries(st.binary(min_size=1), st.none() | st.binary())
@@ -107,7 +107,7 @@ def test_conditions_arrive() -> None:
 
 
 def raw_stream(address: str, messages: Iterator[bytes]) -> list[bytes]:
-    """What a server says to these bytes. Raises RpcError."""
+    """The replies of a server to these bytes. Raises RpcError."""
     with grpc.insecure_channel(address) as channel:
         return list(channel.stream_stream(METHOD)(messages, timeout=20))
 
@@ -125,8 +125,8 @@ def served() -> Iterator[Served]:
 
 @settings(max_examples=100)
 @given(st.binary())
-def test_bytes_that_are_no_requests(served: Served, raw: bytes) -> None:
-    """They end their own stream, with a reason, or are answered; the server goes on."""
+def test_invalid_requests(served: Served, raw: bytes) -> None:
+    """They end their own stream, with a reason, or are answered; the server continues."""
     for messages in ([raw], [hello(), raw]):
         try:
             raw_stream(served.address, iter(messages))
@@ -174,7 +174,7 @@ UNANSWERED = ("end", "cancel")
 @pytest.mark.parametrize("verb", VERBS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_every_request_is_answered_whatever_it_asks(served: Served, verb: str, data: st.DataObject) -> None:
+def test_every_request_is_answered_with_any_arguments(served: Served, verb: str, data: st.DataObject) -> None:
     asked = data.draw(any_message(VERBS[verb].message_type))
     if verb == "watch":
         asked.wait_ms = 0
@@ -187,7 +187,7 @@ def test_every_request_is_answered_whatever_it_asks(served: Served, verb: str, d
 
 
 def exchange(address: str, batch: pb.Requests) -> list[bytes]:
-    """What a server says to a Hello and the batch, until all of it is answered."""
+    """The replies of a server to a Hello and the batch, until all requests are answered."""
     wanted = {request.id for request in batch.requests if request.WhichOneof("verb") not in UNANSWERED}
 
     async def ask() -> list[bytes]:
@@ -209,14 +209,14 @@ WELCOME = pb.Responses(welcome=pb.Welcome(protocol=PROTOCOL, release=RELEASE, da
 
 
 @pytest.mark.parametrize(
-    "says", [[b"\xff"], [WELCOME, b"\xff\xff"], [WELCOME], []], ids=["nonsense", "later", "end", "none"]
+    "replies", [[b"\xff"], [WELCOME, b"\xff\xff"], [WELCOME], []], ids=["nonsense", "later", "end", "none"]
 )
-def test_a_server_that_talks_nonsense(says: list[bytes]) -> None:
+def test_invalid_replies_of_a_server(replies: list[bytes]) -> None:
     def answer(requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
         next(requests)
-        yield from says[:1]
+        yield from replies[:1]
         next(requests, None)
-        yield from says[1:]
+        yield from replies[1:]
 
     handler = grpc.stream_stream_rpc_method_handler(answer)
     other = grpc.server(ThreadPoolExecutor(4))
@@ -230,7 +230,7 @@ def test_a_server_that_talks_nonsense(says: list[bytes]) -> None:
     other.stop(0)
 
 
-def test_answers_that_make_no_sense() -> None:
+def test_invalid_answers() -> None:
     with pytest.raises(WireError):
         database_codec.writes_from(pb.Writes(keys=[b"a"]))
     with pytest.raises(WireError):

@@ -1,4 +1,4 @@
-"""What shares a parcel, what is split, what is refused for its size, and how a stream begins."""
+"""Parcels: batching, splitting, limits of size, and the handshake of a stream."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ APPEND = sample(next(iter(engine_of(ENGINES[0]).wire.appends)))
 
 
 def append(*payloads: bytes) -> Any:
-    """A client's message with these records, as the first engine has it."""
+    """A client's append of these records, as a message of the first engine."""
     return APPEND._replace(records=tuple((1, payload) for payload in payloads))
 
 
-def said(messages: list[Any]) -> list[Any]:
-    """What replicas say to each other, without what goes with all of it."""
+def replica_messages(messages: list[Any]) -> list[Any]:
+    """The contents of messages between replicas, without their envelopes."""
     assert {message[:2] for message in messages} == {(1, (2, 3))}
     return [message.message for message in messages]
 
@@ -54,7 +54,7 @@ def said(messages: list[Any]) -> list[Any]:
 # ---- sharing
 
 
-def test_nothing_to_send_is_no_parcel() -> None:
+def test_no_messages_give_no_parcel() -> None:
     assert pack("one:1", "two:2", []) == []
 
 
@@ -67,7 +67,7 @@ def test_messages_share_parcels_up_to_their_size() -> None:
     assert all(len(parcel) <= PARCEL_BYTES for parcel in sent)
 
 
-def test_a_large_message_goes_alone() -> None:
+def test_a_large_message_has_its_own_parcel() -> None:
     large = append(bytes(2 * PARCEL_BYTES))
     small = mapping.Hold(4)
     sent = pack("one:1", "two:2", [small, large, small])
@@ -75,7 +75,7 @@ def test_a_large_message_goes_alone() -> None:
     assert [len(parcel) > PARCEL_BYTES for parcel in sent] == [False, True, False]
 
 
-def test_the_largest_record_travels() -> None:
+def test_the_largest_record_can_be_sent() -> None:
     largest = append(bytes(MAX_RECORD_BYTES))
     (parcel,) = pack("one:1", "two:2", [largest])
     assert len(parcel) < MAX_PARCEL_BYTES
@@ -93,7 +93,7 @@ def test_addresses_are_text() -> None:
 def test_values_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     tight(monkeypatch, 200)
     values = tuple(bytes([n]) * 30 for n in range(40))
-    parts = said(
+    parts = replica_messages(
         arrivals(pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Accept(BALLOT, 50, values, 49))]))
     )
     assert len(parts) > 1
@@ -101,7 +101,7 @@ def test_values_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {(part.ballot, part.commit) for part in parts} == {(BALLOT, 49)}
 
 
-def test_what_a_client_and_a_mapping_server_say_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_clients_and_mapping_servers_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     tight(monkeypatch, 200)
     many = range(1, 40)
     wholes: list[Any] = [
@@ -120,7 +120,7 @@ def test_what_a_client_and_a_mapping_server_say_is_split(monkeypatch: pytest.Mon
 def test_a_promise_that_is_too_large_has_fewer_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     tight(monkeypatch, 300)
     accepted = tuple((BALLOT, bytes(20)) for _ in range(40))
-    (promise,) = said(
+    (promise,) = replica_messages(
         arrivals(pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Promise(BALLOT, 7, accepted, 46))]))
     )
     assert 0 < len(promise.entries) < 40
@@ -139,13 +139,13 @@ def test_a_record_that_is_too_large_is_refused_with_limit_and_size() -> None:
     assert caught.value.advice is Advice.GIVE_UP
 
 
-def test_a_client_can_tell_before() -> None:
+def test_a_client_can_check_the_size_before_it_sends() -> None:
     check_record(MAX_RECORD_BYTES - 16)
     with pytest.raises(TooLargeToSend):
         check_record(MAX_RECORD_BYTES - 15)
 
 
-def test_what_cannot_be_split_is_refused_with_limit_and_size() -> None:
+def test_an_indivisible_message_is_refused_with_limit_and_size() -> None:
     snapshot = bytes(MAX_MESSAGE_BYTES)
     with pytest.raises(TooLargeToSend, match=f"paxos_member_envelope of .* limit is {MAX_MESSAGE_BYTES:,}"):
         pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Install(BALLOT, 1, len(snapshot), 0, snapshot))])
@@ -178,7 +178,7 @@ def test_many_small_things_are_refused_before_they_are_built(
         unpack(data)
 
 
-def test_a_parcel_of_nothing_but_small_messages_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parcel_of_many_small_messages_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     stars = append(b"*" * (PARCEL_BYTES // 2))
     assert arrivals(pack("one:1", "two:2", [stars])) == [stars]
     many = [mapping.Hold(version) for version in range(40_000)]
@@ -199,14 +199,14 @@ class Unbuilt:
 @pytest.mark.parametrize(
     "end", [b"\x2a", b"\x2a\xff", b"\x2a\x05", b"\x08\x01", b"\x2a" + b"\xff" * 9, b"\x82\x01\x00"], ids=bytes.hex
 )
-def test_a_large_parcel_that_is_cut_off_or_strange_is_refused(end: bytes) -> None:
+def test_a_large_parcel_with_an_invalid_end_is_refused(end: bytes) -> None:
     (parcel,) = pack("one:1", "two:2", [append(bytes(MAX_PLAIN_BYTES))])
     unpack(parcel)
     with pytest.raises(WireError):
         unpack(parcel + end)
 
 
-def test_the_limits_fit_each_other() -> None:
+def test_the_limits_are_consistent() -> None:
     assert limits.PARCEL_BYTES < limits.MAX_PLAIN_BYTES < limits.MAX_PARCEL_BYTES
     assert limits.MAX_RECORD_BYTES < limits.MAX_BATCH_BYTES < limits.MAX_PARCEL_BYTES < 1 << 31
 
@@ -229,7 +229,7 @@ def test_a_refusal_arrives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "why"),
+    ("theirs", "reason"),
     [
         (SERVER._replace(role="ordering", address="10.0.0.2:7400"), ""),
         (Hello(VERSION, "", CLIENT, "client-5"), ""),
@@ -249,18 +249,18 @@ def test_a_refusal_arrives() -> None:
         (Hello(VERSION, "", CLIENT, "client-5", founding=8), "Restore their directories"),
     ],
 )
-def test_who_may_talk(theirs: Hello, why: str) -> None:
-    said = refusal_reason(SERVER, theirs)
-    assert bool(said) == bool(why)
-    assert why in said
+def test_handshakes(theirs: Hello, reason: str) -> None:
+    refusal = refusal_reason(SERVER, theirs)
+    assert bool(refusal) == bool(reason)
+    assert reason in refusal
 
 
-def test_a_client_that_knows_no_cluster_takes_any() -> None:
+def test_a_client_without_a_cluster_name_accepts_any() -> None:
     assert refusal_reason(Hello(VERSION, "", CLIENT, "client-5"), SERVER) == ""
 
 
-def test_a_newer_version_is_told_from_its_number_though_all_else_has_changed() -> None:
-    """Field 1 of field 1, beside fields and a role that nobody here knows, and an older one by its absence."""
+def test_a_newer_version_is_recognized_by_its_number_only() -> None:
+    """By field 1 of field 1, with other unknown fields and an unknown role; an older version lacks the field."""
     hello = unpack(bytes((0x0A, 8, 8, VERSION + 1, 0x18, 99, 0x3A, 2, 0x68, 0x69)))
     assert hello == Hello(VERSION + 1, "", None, "")
     assert isinstance(hello, Hello)

@@ -1,4 +1,4 @@
-"""The generated code is what the .proto files say, and none of it is loaded by who needs no cluster."""
+"""The generated code matches the .proto files, and is loaded only by programs that use a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_generated_code_is_not_stale(tmp_path: Path) -> None:
     assert stale(ROOT, tmp_path) == [], STALE
 
 
-def test_stale_code_is_seen(tmp_path: Path) -> None:
+def test_stale_code_is_reported(tmp_path: Path) -> None:
     committed, fresh = tmp_path / "committed", tmp_path / "fresh"
     fresh.mkdir()
     for path in generated(ROOT):
@@ -39,13 +39,13 @@ def test_stale_code_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["logdb", "logdb.aio", "logdb.log.scalog.client.log_client", "logdb_cli"])
-def test_embedded_use_needs_no_grpc(module: str) -> None:
+def test_embedded_use_does_not_import_grpc(module: str) -> None:
     check = f"import sys, {module}; sys.exit(' '.join(n for n in sys.modules if n.split('.')[0] in ('grpc', 'google')))"
     ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=False)
     loaded = set(ran.stderr.split())
     assert not {name for name in loaded if name.startswith(("grpc", "google.protobuf"))}, ran.stderr
 
 
-def test_the_wire_needs_no_grpc() -> None:
+def test_the_wire_does_not_import_grpc() -> None:
     check = "import sys, logdb.wire.envelopes; assert 'grpc' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], timeout=60, check=True)

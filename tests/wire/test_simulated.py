@@ -1,4 +1,4 @@
-"""A simulated cluster whose messages all travel as bytes does, event for event, what it does without."""
+"""A simulated cluster has the same events whether or not its messages are encoded as bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ FEWEST_KINDS = 10
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", [3, 4])
-def test_a_cluster_does_the_same_over_the_wire(seed: int, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoding_messages_does_not_change_a_simulation(
+    seed: int, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = simulate(seed, engine)
     kinds: Counter[str] = Counter()
     carry = Network.send
