@@ -49,12 +49,28 @@ CAUGHT_BY = {
     "trim past the end": 2,
     "use the same numbers twice": 1,
     "paxos: accept before persisting": 21,
+    "paxos: choose values accepted for another ballot": 6,
     "paxos: count the own vote twice": 6,
+    "paxos: drop votes behind a snapshot": 6,
     "paxos: forget values in a promise": 1,
+    "paxos: join without the values": 122,
+    "paxos: lead before all is chosen": 5,
+    "paxos: skip a slot with a snapshot": 1,
+    "paxos: trim before the snapshot is durable": 30,
+    "paxos: vote with an empty disk": 5,
 }
 """The seed that caught each bug when it was last looked at; changes give seeds another meaning."""
 PLANTED: Plants = bugs_of_paxos(
-    bugs.accept_before_persisting, bugs.count_the_own_vote_twice, bugs.forget_values_in_a_promise
+    bugs.accept_before_persisting,
+    bugs.choose_values_accepted_for_another_ballot,
+    bugs.count_the_own_vote_twice,
+    bugs.drop_votes_behind_a_snapshot,
+    bugs.forget_values_in_a_promise,
+    bugs.join_without_the_values,
+    bugs.lead_before_all_is_chosen,
+    bugs.skip_a_slot_with_a_snapshot,
+    bugs.trim_before_the_snapshot_is_durable,
+    bugs.vote_with_an_empty_disk,
 )
 Right = Callable[..., Any]
 
