@@ -39,7 +39,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     async def in_time() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             await test
 
     asyncio.run(in_time())
@@ -407,7 +407,7 @@ def test_a_server_that_is_killed_in_the_middle(tmp_path: Path, seed: int) -> Non
     process = ServerProcess(tmp_path / "db")
 
     async def test() -> None:
-        async with await logdb.aio.connect(process.address, timeout=30) as db:
+        async with await logdb.aio.connect(process.address, timeout=120) as db:
             versions: dict[int, int] = {}
 
             async def write(worker: int) -> None:
