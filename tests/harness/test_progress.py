@@ -32,6 +32,6 @@ def test_a_terminal_shows_the_progress() -> None:
         advance()
     assert "seeds" in file.getvalue()
     assert "100%" in file.getvalue()
-    with showing_progress(console) as tell:
-        tell("loading")
+    with showing_progress(console) as show:
+        show("loading")
     assert "\x1b" in file.getvalue()

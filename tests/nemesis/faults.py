@@ -203,7 +203,7 @@ def _lose(scene: Scene, rules: Sequence[Rule]) -> Fault:
     cause = object()
     scene.network.lose(cause, rules)
     yield scene.while_() + 0.5
-    scene.network.mend(cause)
+    scene.network.restore(cause)
 
 
 def delay_packets(scene: Scene, target: Process) -> Fault:

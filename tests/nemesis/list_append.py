@@ -243,6 +243,6 @@ def _check_versions(edges: Edges, entries: Sequence[Entry]) -> None:
     places = [0 if not entry.version else 2 * entry.version + (not entry.writes) for entry in entries]
     for one, after in edges.items():
         for other, kind in after.items():
-            told = places[one] and places[other] and entries[one].status == entries[other].status == "ok"
-            if told and (places[one] > places[other] or (places[one] == places[other] and kind != "rt")):
+            has_versions = places[one] and places[other] and entries[one].status == entries[other].status == "ok"
+            if has_versions and (places[one] > places[other] or (places[one] == places[other] and kind != "rt")):
                 raise Failure("versions against the order", f"{entries[one]} ({kind}) {entries[other]}")

@@ -108,11 +108,11 @@ class Network:
         return ["nsenter", f"--net=/run/netns/{host}"]
 
     def lose(self, cause: object, rules: Iterable[Rule]) -> None:
-        """Lose packets by these rules, until `mend` is called with the same cause."""
+        """Lose packets by these rules, until `restore` is called with the same cause."""
         self._rules[cause] = list(rules)
         self._apply()
 
-    def mend(self, cause: object) -> None:
+    def restore(self, cause: object) -> None:
         """Remove the rules of this cause."""
         self._rules.pop(cause, None)
         self._apply()

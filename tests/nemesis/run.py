@@ -118,7 +118,7 @@ class Round:
         self._follower: Follower | None = None
         self._change: threading.Thread | None = None
         self._lost: set[int] = set()
-        self._strangers = {process.name for process in self.servers.having("founder")}
+        self._wiped_founders = {process.name for process in self.servers.having("founder")}
         self._clients = 0
 
     def run(self, faults: int) -> None:
@@ -126,7 +126,7 @@ class Round:
         try:
             self._start()
             self._suffer(faults)
-            self._mend()
+            self._recover()
             self._end_clients()
             self._judge() if self.servers.has_database else self._judge_log()
         except Exception:
@@ -361,8 +361,8 @@ class Round:
         for config in view.shards:
             ids = {member.server for member in config.members if member.address == address} - self._lost
             mine |= ids
-            gone = {member.server for member in config.members} & (self._lost | ids)
-            if ids and (len(gone) > FAILURES or config.joining):
+            lost = {member.server for member in config.members} & (self._lost | ids)
+            if ids and (len(lost) > FAILURES or config.joining):
                 return False
         if any(map(self._is_weak, view.shards)):
             return False
@@ -370,17 +370,20 @@ class Round:
         return True
 
     def _wipes_replica(self, target: Process) -> bool:
-        """Whether more than half of the founders keep their promises. If so, this one is a stranger from now on."""
+        """Whether more than half of the founders keep their promises. If so, this one counts as wiped until it has
+        joined again."""
         self._all_members()
-        if len(self._strangers | {target.name}) > (self.setting.ordering - 1) // 2:
+        if len(self._wiped_founders | {target.name}) > (self.setting.ordering - 1) // 2:
             return False
-        self._strangers.add(target.name)
+        self._wiped_founders.add(target.name)
         return True
 
     def _all_members(self) -> bool:
         """Whether every founder has joined the others (again)."""
-        self._strangers = {name for name in self._strangers if self.servers.metric(name, "logdb_joining") != 0}
-        return not self._strangers
+        self._wiped_founders = {
+            name for name in self._wiped_founders if self.servers.metric(name, "logdb_joining") != 0
+        }
+        return not self._wiped_founders
 
     # ---- changes
 
@@ -437,7 +440,7 @@ class Round:
 
     # ---- end of a round
 
-    def _mend(self) -> None:
+    def _recover(self) -> None:
         """Wait until all servers are up and transactions commit at every server that clients connect to."""
         started = time.monotonic()
         self._wait(self._is_whole, STARTS_S, "all servers are ready again")

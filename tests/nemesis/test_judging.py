@@ -111,7 +111,7 @@ def test_a_stale_read_without_a_version_is_reported(lines: Lines, end: End) -> N
 
 
 def test_a_value_without_an_author_is_reported(lines: Lines, end: End) -> None:
-    lines.did("read", [["r", "account 0", "90 nobody"]], version=4)
+    lines.did("read", [["r", "account 0", "90 unknown"]], version=4)
     assert checks_of(lines, end) == {"every write has an author"}
 
 

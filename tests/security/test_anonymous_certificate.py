@@ -42,7 +42,7 @@ def signed(name: str, *, authority: bool = False) -> bytes:
 
 
 FORGED = {
-    "of nobody": signed("ada"),
+    "signed by the anonymous key": signed("ada"),
     "signed by the anonymous certificate, with the chain": signed("ada") + anonymous_certificate.CERTIFICATE,
     "signed by a certificate that claims to be an authority": signed("ada")
     + signed(anonymous_certificate.NAME, authority=True),

@@ -85,7 +85,7 @@ POISON = {
     "a decision": (DECISION, encode_decision(Decision(0, 1, ()))),
     "a compaction": (COMPACTION, b""),
     "no commit": (COMMIT, b"x"),
-    "a commit that goes on": (COMMIT, encode_commit(BEFORE) + b"x"),
+    "a commit with a trailing byte": (COMMIT, encode_commit(BEFORE) + b"x"),
     "no number": (COMMIT, encode_commit(BEFORE._replace(sequence=0))),
     "no key": (COMMIT, encode_commit(BEFORE._replace(writes={b"": b"v"}))),
     "a large key": (COMMIT, encode_commit(BEFORE._replace(writes={bytes(MAX_KEY_BYTES + 1): b"v"}))),

@@ -180,14 +180,14 @@ def test_a_stopping_server_answers_received_requests(process: ServerProcess, mon
 
 
 def test_the_next_endpoint_is_tried(served: Served) -> None:
-    nobody = next(free_addresses())
-    with logdb.connect([nobody, served.address]) as db:
+    unused = next(free_addresses())
+    with logdb.connect([unused, served.address]) as db:
         db.put(b"k", b"1")
         served.stop()
         served.start()
         assert db[b"k"] == b"1"
-    with logdb.connect(f"{nobody}, {served.address}") as db:
-        assert db.path == f"{nobody},{served.address}"
+    with logdb.connect(f"{unused}, {served.address}") as db:
+        assert db.path == f"{unused},{served.address}"
 
 
 # ---- peers other than LogDB servers

@@ -30,7 +30,7 @@ class Healing(Protocol):
     def make_writable(self, limit: int) -> None:
         """Make the operator's changes after which appends succeed again. Raises Failure at the limit."""
 
-    def settle(self, limit: int) -> None:
+    def wait_for_copies(self, limit: int) -> None:
         """Wait until every server has all records of its shard. Raises Failure at the limit."""
 
     def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
@@ -55,7 +55,7 @@ class Simulated(Protocol):
     engine carries out; it refuses others with Unavailable. `SHAPES`: clusters for the conformance suites, by a suffix
     of the engine's name; with spare servers for two more shards if it can add shards.
     `CLUSTERS`: likewise of real servers: "alone" (one of each role), "many", "masking" (without its last storage server
-    the log goes on as before). `POLICIES`: for failed servers, by their name in `cluster.toml` ("" where there is no
+    the log continues as before). `POLICIES`: for failed servers, by their name in `cluster.toml` ("" where there is no
     such key); nemesis takes one after the other. `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
     """
 

@@ -148,18 +148,18 @@ class Faults:
     def _partition(self, one: list[str], other: list[str], one_way: bool, span: int = 0) -> bool:
         links = self.cluster.network.split(one, other, one_way=one_way)
         self.world.annotate(f"cut {one} from {other}, {one_way=}")
-        self.world.after(span or self._span(), self._mend, links)
+        self.world.after(span or self._span(), self._restore, links)
         return True
 
-    def _mend(self, links: set[tuple[str, str]]) -> None:
-        self.world.annotate(f"mend {len(links)} links")
-        self.cluster.network.mend(links)
+    def _restore(self, links: set[tuple[str, str]]) -> None:
+        self.world.annotate(f"restore {len(links)} links")
+        self.cluster.network.restore(links)
 
     def _halves(self) -> tuple[list[str], list[str]]:
-        everybody = [process.address for process in self.cluster.processes()]
-        self.draw.shuffle(everybody)
-        middle = self.draw.randint(1, len(everybody) - 1)
-        return everybody[:middle], everybody[middle:]
+        addresses = [process.address for process in self.cluster.processes()]
+        self.draw.shuffle(addresses)
+        middle = self.draw.randint(1, len(addresses) - 1)
+        return addresses[:middle], addresses[middle:]
 
     def split(self) -> bool:
         return self._partition(*self._halves(), one_way=False)

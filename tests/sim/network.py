@@ -86,7 +86,7 @@ class Network:
     def split(
         self, one: Iterable[Address], other: Iterable[Address], *, one_way: bool = False
     ) -> set[tuple[Address, Address]]:
-        """Cut every link from `one` to `other`, and back unless `one_way`. Returns them, for `mend`."""
+        """Cut every link from `one` to `other`, and back unless `one_way`. Returns them, for `restore`."""
         others = list(other)
         links = {(a, b) for a in one for b in others if a != b}
         if not one_way:
@@ -94,7 +94,7 @@ class Network:
         self.cut |= links
         return links
 
-    def mend(self, links: set[tuple[Address, Address]]) -> None:
+    def restore(self, links: set[tuple[Address, Address]]) -> None:
         """Restore these links."""
         self.cut -= links
 

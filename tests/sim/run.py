@@ -17,7 +17,7 @@ from tests.sim.history import History
 from tests.sim.workload import Application, Load, load_of
 from tests.sim.world import Failure, World
 
-PATIENCE = 400
+HEALING_HEARTBEATS = 400
 """Number of heartbeats after healing within which the cluster must work normally again."""
 
 
@@ -95,12 +95,12 @@ class Simulation:
     def _recover(self, applications: list[Application]) -> None:
         world, history = self.world, self.history
         world.annotate("healed")
-        limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
+        limit = world.now + HEALING_HEARTBEATS * self.plan.shape.heartbeat_ns
         self.healing.make_writable(limit)
         # The last live shard may be finalized meanwhile: when a grace ends, or for an earlier suspicion.
         while any(one.busy for one in applications) and world.now < limit:
             if not world.run(
-                min(limit, world.now + PATIENCE // 8 * self.plan.shape.heartbeat_ns),
+                min(limit, world.now + HEALING_HEARTBEATS // 8 * self.plan.shape.heartbeat_ns),
                 lambda: not any(one.busy for one in applications),
             ):
                 self.healing.make_writable(limit)
@@ -116,7 +116,7 @@ class Simulation:
             "subscribers reach the tail",
             [one for one in followings if one.ended is None],
         )
-        self.healing.settle(limit)
+        self.healing.wait_for_copies(limit)
         oldest, copies = self.healing.copies(tail, limit)
         truth = truth_of(copies, oldest, tail)
         self.records = tail
@@ -131,7 +131,7 @@ class Simulation:
         for process in self.cluster.clients:
             process.kill()
         found = []
-        deadline = self.cluster.operator.process.now + PATIENCE // 8 * self.plan.shape.heartbeat_ns
+        deadline = self.cluster.operator.process.now + HEALING_HEARTBEATS // 8 * self.plan.shape.heartbeat_ns
         for append_id, expected in in_the_log(self.history, truth):
             results: list[Any] = []
             found.append((append_id, expected, results))

@@ -117,7 +117,7 @@ def test_a_cut_link_drops_messages_in_one_direction_until_it_is_restored() -> No
     world.run(EPOCH_NS + 20 * MILLISECOND)
     assert received_by(two) == []
     assert len(received_by(one)) > 15
-    network.mend(links)
+    network.restore(links)
     world.run(EPOCH_NS + 40 * MILLISECOND)
     assert len(received_by(two)) > 15
 

@@ -232,7 +232,7 @@ class Application:
         if not isinstance(answer.result, expected):
             raise Failure("an answer has a type that its call allows", f"{operation.request!r}: {answer.result!r}")
         if isinstance(answer.result, Exception):
-            self.world.counts[f"told {type(answer.result).__name__}"] += 1
+            self.world.counts[f"returned {type(answer.result).__name__}"] += 1
         done = ANSWERS[kind][1]
         if done is not None:
             done(self, operation, answer.result)

@@ -180,10 +180,10 @@ def test_every_request_is_answered_with_any_arguments(served: Served, verb: str,
         asked.wait_ms = 0
     batch = pb.Requests(requests=[pb.Request(id=1, **{verb: asked}), pb.Request(id=2, facts=pb.Facts())])
     answers = [pb.Responses.FromString(raw) for raw in exchange(served.address, batch)]
-    told = {response.id: response for answer in answers for response in answer.responses}
-    assert told[2].HasField("facts")
+    by_id = {response.id: response for answer in answers for response in answer.responses}
+    assert by_id[2].HasField("facts")
     if verb not in UNANSWERED:
-        assert database_codec.KINDS.get(told[1].failure.kind) or not told[1].HasField("failure"), told[1]
+        assert database_codec.KINDS.get(by_id[1].failure.kind) or not by_id[1].HasField("failure"), by_id[1]
 
 
 def exchange(address: str, batch: pb.Requests) -> list[bytes]:

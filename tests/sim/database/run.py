@@ -51,7 +51,7 @@ CRASHING = ("kill mapping in mid checkpoint",) * 4 + ("lose mapping disk",)
 DISKS = 0.7
 """The share of seeds in which mapping servers have a disk."""
 
-PATIENCE = 400
+HEALING_HEARTBEATS = 400
 """Number of heartbeats after healing within which the cluster must work normally again."""
 
 
@@ -156,7 +156,7 @@ class Simulation(LogSimulation):
     def _end(self) -> None:
         world = self.world
         world.annotate("healed")
-        limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
+        limit = world.now + HEALING_HEARTBEATS * self.plan.shape.heartbeat_ns
         self.healing.make_writable(limit)
         applications = self.applications
         self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)

@@ -122,7 +122,7 @@ class Drive:
         with loop.running():
             self.checkpoints.begin(core)
 
-    def settle(self) -> None:
+    def account(self) -> None:
         """Account for time that has passed."""
         now = self._process.world.now
         while self._waiting and self._waiting[0][0] <= now:
@@ -134,7 +134,7 @@ class Drive:
         if wipe:
             self.wipe()
         else:
-            self.settle()
+            self.account()
             self._image = self._draw.choice(list(self._medium.images(self._draw, 1)))
 
     def wipe(self) -> None:
@@ -156,7 +156,7 @@ class Drive:
         assert self.checkpoints is not None
         kept = self.checkpoints.map.checkpoint
         assert kept is not None
-        self.settle()
+        self.account()
         assert not self._waiting, "one thread writes"
         ratio = self._ratio
         try:

@@ -47,7 +47,7 @@ def explore(scenario: Any, name: str, states: int, progress: Callable[[int, int]
     """The result of one search, or the violation that it found."""
     cluster = scenario.Cluster()
     try:
-        return search(cluster, cluster.settled_down(scenario.BUDGETS[name]), states, progress)
+        return search(cluster, cluster.prepared(scenario.BUDGETS[name]), states, progress)
     except Wrong as wrong:
         return wrong
 

@@ -77,19 +77,19 @@ class Message:
 
 
 class State(NamedTuple):
-    """The state of the whole system. `told`: (client, sequence, GSN) of all acknowledgements. `budget`: move -> how
+    """The state of the whole system. `acks`: (client, sequence, GSN) of all acknowledgements. `budget`: move -> how
     often the environment may still make it."""
 
     nodes: tuple[Image, ...]
     messages: frozenset[Message]
-    told: frozenset[tuple[int, int, int]]
+    acks: frozenset[tuple[int, int, int]]
     budget: tuple[tuple[str, int], ...]
     now: int
 
     @property
     def key(self) -> int:
         """The hash by which states are compared."""
-        return hash((tuple(image.key for image in self.nodes), self.messages, self.told, self.budget))
+        return hash((tuple(image.key for image in self.nodes), self.messages, self.acks, self.budget))
 
 
 def frozen(value: Any, known: dict[int, Any] | None = None) -> Any:
@@ -181,7 +181,7 @@ class Step:
                 node.journals[effect.journal] = (effect.first, effect.first, [])
             elif isinstance(effect, Persist):
                 first, durable, records = node.journals.setdefault(effect.journal, (1, 1, []))
-                assert effect.first == first + len(records), f"{effect.journal} goes on at {first + len(records)}"
+                assert effect.first == first + len(records), f"{effect.journal} continues at {first + len(records)}"
                 records.extend((tag, bytes(payload)) for tag, payload in effect.records)
             elif isinstance(effect, SetTimer):
                 node.timers[effect.name] = effect.at
@@ -204,7 +204,7 @@ class Step:
         self.sent.append(Message(to, self.name, content))
 
 
-Hears = Callable[[Message], Iterator[tuple[int, int, int]]]
+AcksOf = Callable[[Message], Iterator[tuple[int, int, int]]]
 """The acknowledgements (client, sequence, GSN) in a message to a client."""
 
 
@@ -217,13 +217,13 @@ class Explored:
         *,
         moves: Mapping[str, Sequence[Message]],
         rings: Callable[[str, str], bool],
-        hears: Hears,
+        acks_of: AcksOf,
         facts: Callable[[Node, Any], Any],
         check: Callable[[State], None],
     ) -> None:
         self.names = list(builds)
         self.builds, self.moves, self.rings = dict(builds), dict(moves), rings
-        self.hears, self.facts, self.check = hears, facts, check
+        self.acks_of, self.facts, self.check = acks_of, facts, check
         self.slow_disks = False
         self._done: dict[Hashable, tuple[Image, frozenset[Message], frozenset[tuple[int, int, int]]]] = {}
 
@@ -245,35 +245,35 @@ class Explored:
         self,
         state: State,
         name: str,
-        what: Hashable,
+        event: Hashable,
         act: Callable[[Step], None],
         *,
         less: Message | None = None,
         now: int | None = None,
     ) -> State:
-        """The state after `act` on one node; `what` identifies `act`.
+        """The state after `act` on one node; `event` identifies `act`.
 
         A core is deterministic, so the result of an event is cached: interleavings differ in the other nodes.
         """
         at = self.names.index(name)
         before = state.nodes[at]
-        known = self._done.get((name, before.key, what, state.now))
+        known = self._done.get((name, before.key, event, state.now))
         if known is None:
             step = Step(self, name, unpack(before))
             act(step)
             image = pack(step.node, self.facts(step.node, before.facts))
             inside = frozenset(message for message in step.sent if message.to in self.builds)
-            told = frozenset(
-                ack for message in step.sent if message.to not in self.builds for ack in self.hears(message)
+            acks = frozenset(
+                ack for message in step.sent if message.to not in self.builds for ack in self.acks_of(message)
             )
-            known = self._done[name, before.key, what, state.now] = image, inside, told
-        image, inside, told = known
+            known = self._done[name, before.key, event, state.now] = image, inside, acks
+        image, inside, acks = known
         nodes = (*state.nodes[:at], image, *state.nodes[at + 1 :])
         messages = state.messages if less is None else state.messages - {less}
         return State(
             nodes,
             messages | inside if inside else messages,
-            state.told | told if told else state.told,
+            state.acks | acks if acks else state.acks,
             state.budget,
             state.now if now is None else now,
         )
@@ -331,10 +331,10 @@ class Explored:
 
         return self.moved(state, name, keep, restart)
 
-    def spent(self, state: State, what: str) -> State:
+    def spent(self, state: State, move: str) -> State:
         """The state with one move less in the budget."""
         return state._replace(
-            budget=tuple((name, left - (name == what)) for name, left in state.budget if left - (name == what))
+            budget=tuple((name, left - (name == move)) for name, left in state.budget if left - (name == move))
         )
 
     def next(self, state: State) -> Iterator[tuple[str, State]]:
@@ -368,10 +368,11 @@ class Explored:
                 spent = self.spent(state, move)
                 yield move, spent._replace(messages=spent.messages | frozenset(sent))
 
-    def settled(self, state: State, *, until: Callable[[State], bool], max_steps: int = 20_000) -> State:
-        """Follow one path to a state for which `until` holds: deliver and sync everything, then fire the next timer."""
+    def run_until(self, state: State, *, condition: Callable[[State], bool], max_steps: int = 20_000) -> State:
+        """Follow one path to a state for which `condition` holds: deliver and sync everything, then fire the next
+        timer."""
         for _ in range(max_steps):
-            if until(state):
+            if condition(state):
                 return state
             dirty = [name for name, image in zip(self.names, state.nodes, strict=True) if image.dirty]
             if dirty:
@@ -417,13 +418,13 @@ def search(
         for state in level:
             key = state.key
             try:
-                for what, after in world.next(state):
+                for event, after in world.next(state):
                     steps += 1
                     found = after.key
                     if found in seen:
                         continue
                     seen.add(found)
-                    paths[found] = (key, what)
+                    paths[found] = (key, event)
                     world.check(after)
                     following.append(after)
                     if progress is not None and len(seen) % 1_000 == 0:
@@ -439,6 +440,6 @@ def search(
 def _path(paths: Mapping[int, tuple[int, str]], key: int) -> list[str]:
     way = []
     while key in paths:
-        key, what = paths[key]
-        way.append(what)
+        key, event = paths[key]
+        way.append(event)
     return way[::-1]

@@ -77,7 +77,7 @@ class Healing:
         calls_open = cluster.operator.process.calls
         self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
 
-    def settle(self, limit: int) -> None:
+    def wait_for_copies(self, limit: int) -> None:
         """All replicas get what the log has."""
         self._reach(self.cluster.tail, limit)
 

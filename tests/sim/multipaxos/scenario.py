@@ -55,7 +55,7 @@ class Facts(NamedTuple):
 
 
 class Cluster(Explored):
-    """The cluster. The moves are made when it has a leader (`settled_down`)."""
+    """The cluster. The moves are made when it has a leader (`prepared`)."""
 
     def __init__(self) -> None:
         appends = {
@@ -63,13 +63,13 @@ class Cluster(Explored):
         }
         moves = {name: [Message(to, CLIENT, append) for to in (LEADER, CANDIDATE)] for name, append in appends.items()}
         builds = {address: partial(replica, address) for address in REPLICAS}
-        super().__init__(builds, moves=moves, rings=rings, hears=acknowledged, facts=facts_of, check=check)
+        super().__init__(builds, moves=moves, rings=rings, acks_of=acknowledged, facts=facts_of, check=check)
         self._silence_ns = 0
 
-    def settled_down(self, budget: Mapping[str, int]) -> State:
+    def prepared(self, budget: Mapping[str, int]) -> State:
         """`LEADER` leads, no message is under way, and the environment is ready to make its moves."""
-        state = self.settled(
-            self.begun({}, BEGINNING), until=lambda state: self.quiet(state) and self.has_leader(state)
+        state = self.run_until(
+            self.begun({}, BEGINNING), condition=lambda state: self.quiet(state) and self.has_leader(state)
         )
         self._silence_ns = 4 * ReplicaConfig(REPLICAS[0], REPLICAS).paxos.election_ns
         return state._replace(budget=tuple(sorted(budget.items())))
@@ -136,11 +136,11 @@ def check(state: State) -> None:
         if sum(facts.durable.get(slot, (NO_BALLOT, None))[1] == value for facts in replicas) < QUORUM:
             raise Wrong(f"PAX-6: slot {slot} is chosen, and its value is not durable at a quorum")
     accepted = [[value for _, value in facts.durable.values()] for facts in replicas]
-    for _, sequence, gsn in state.told:
+    for _, sequence, gsn in state.acks:
         payload = payload_of(sequence)
         if sum(any(payload in value for value in values) for values in accepted) < QUORUM:
             raise Wrong(f"MPX-1: record {sequence} was acknowledged, and is not durable at a quorum")
         if longest.log[gsn - 1 : gsn] not in ((payload,), ()):
             raise Wrong(f"MPX-1: record {sequence} was acknowledged at {gsn}, where another one is")
-    if not len({gsn for *_, gsn in state.told}) == len({sequence for _, sequence, _ in state.told}) == len(state.told):
-        raise Wrong(f"MPX-3: acknowledgements differ: {sorted(state.told)}")
+    if not len({gsn for *_, gsn in state.acks}) == len({sequence for _, sequence, _ in state.acks}) == len(state.acks):
+        raise Wrong(f"MPX-3: acknowledgements differ: {sorted(state.acks)}")

@@ -16,13 +16,13 @@ STATES = 6_000
 def explored(budget: dict[str, int], states: int, slow_disks: bool = False) -> Search:
     cluster = Cluster()
     cluster.slow_disks = slow_disks
-    found = search(cluster, cluster.settled_down(budget), states)
+    found = search(cluster, cluster.prepared(budget), states)
     assert found.complete or found.states >= states
     return found
 
 
 @pytest.mark.parametrize("name", BUDGETS)
-def test_what_may_happen_in_every_order(name: str) -> None:
+def test_every_order_of_events(name: str) -> None:
     found = explored(BUDGETS[name], STATES)
     assert found.complete == (name in ("an append", "a leader change", "an append and a crash"))
 
@@ -30,13 +30,13 @@ def test_what_may_happen_in_every_order(name: str) -> None:
 def test_an_append_is_acknowledged_and_a_leader_replaced() -> None:
     """One of the ways that the search follows."""
     cluster = Cluster()
-    state = cluster.settled_down({})
+    state = cluster.prepared({})
     state = state._replace(messages=state.messages | frozenset(cluster.moves["append 1"]))
-    state = cluster.settled(state, until=cluster.quiet)
-    assert {(sequence, gsn) for _, sequence, gsn in state.told} == {(1, 1)}
+    state = cluster.run_until(state, condition=cluster.quiet)
+    assert {(sequence, gsn) for _, sequence, gsn in state.acks} == {(1, 1)}
     assert cluster.node(state, LEADER).core.leader is not None
     state = cluster.rung(state, CANDIDATE, ELECTION, cluster.node(state, CANDIDATE).timers[ELECTION])
-    state = cluster.settled(state, until=cluster.quiet)
+    state = cluster.run_until(state, condition=cluster.quiet)
     assert cluster.node(state, LEADER).core.leader is None
     assert cluster.node(state, CANDIDATE).core.leader is not None
     cluster.check(state)

@@ -207,8 +207,8 @@ class Cluster(cluster.Cluster):
     def make_shards(self) -> None:
         world, shape = self.world, self.shape
         limit = world.now + 400 * shape.heartbeat_ns
-        everybody = len(self.storage)
-        while len(self.view(limit).spares) < everybody or len(self.view(limit).aggregators) < shape.aggregators:
+        expected_spares = len(self.storage)
+        while len(self.view(limit).spares) < expected_spares or len(self.view(limit).aggregators) < shape.aggregators:
             world.run(world.now + shape.heartbeat_ns)
         if shape.levels > 1:
             for process in self.aggregators[1:]:

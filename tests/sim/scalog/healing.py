@@ -53,7 +53,7 @@ class Healing:
                 return
             cluster.operator.do(calls.AddShard(()), limit)
 
-    def settle(self, limit: int) -> None:
+    def wait_for_copies(self, limit: int) -> None:
         """Wait until successors have caught up. The operator replaces a successor of a finalized shard that has lost
         its disk, since members of finalized shards are not suspected."""
         cluster, world = self.cluster, self.cluster.world

@@ -47,8 +47,8 @@ def assume_contiguous_gsns_of_an_append(
     """The GSNs of missing records are computed from one that was found."""
     right(search, first, count, gsn)
     if search.found:
-        known = next(iter(search.found.items()))
-        search.found |= {number: known[1] + number - known[0] for number in search.missing}
+        one = next(iter(search.found.items()))
+        search.found |= {number: one[1] + number - one[0] for number in search.missing}
         search.missing.clear()
 
 
@@ -137,18 +137,18 @@ def trust_one_replica_that_lacks_a_record(
 @planted(LogClient, "_tail")
 def reuse_an_earlier_tail(right: Callable[..., None], client: LogClient, call: int, request: calls.Tail) -> None:
     """A client answers later tail calls from its first one."""
-    known: list[TailResponse] = vars(client).setdefault("known", [])
-    if known:
+    first_answers: list[TailResponse] = vars(client).setdefault("first_answers", [])
+    if first_answers:
         client._context.open(call, None, lambda: None)
-        client._context.answer(call, known[0].last)
+        client._context.answer(call, first_answers[0].last)
         return
     ordering_client = client._ordering_client
 
-    def learn(tail: TailResponse) -> None:
-        known.append(tail)
+    def keep(tail: TailResponse) -> None:
+        first_answers.append(tail)
         client._context.answer(call, tail.last)
 
-    client._request(call, request.deadline, lambda: ordering_client.tail(learn), TimeoutError())
+    client._request(call, request.deadline, lambda: ordering_client.tail(keep), TimeoutError())
 
 
 @planted(Directory, "adopt")

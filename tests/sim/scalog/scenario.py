@@ -52,22 +52,24 @@ def storage(address: Address, journals: Mapping[str, Journal]) -> StorageServer:
 
 
 class Cluster(Explored):
-    """The cluster. The moves are made when it has settled (`settled_down`): they name segments and the leader."""
+    """The cluster. The moves are made when it has settled (`prepared`): they name segments and the leader."""
 
     def __init__(self) -> None:
         builds: dict[str, Any] = {address: partial(ordering, address) for address in REPLICAS}
         builds |= {address: partial(storage, address) for address in SERVERS}
-        super().__init__(builds, moves={}, rings=rings, hears=acknowledged, facts=facts_of, check=check)
+        super().__init__(builds, moves={}, rings=rings, acks_of=acknowledged, facts=facts_of, check=check)
 
-    def settled_down(self, budget: Mapping[str, int]) -> State:
+    def prepared(self, budget: Mapping[str, int]) -> State:
         """A state with two shards of two servers each, no messages under way, and the moves of the environment."""
-        state = self.settled(
-            self.begun({}, BEGINNING), until=lambda state: len(self.view(state).spares) == len(SERVERS)
+        state = self.run_until(
+            self.begun({}, BEGINNING), condition=lambda state: len(self.view(state).spares) == len(SERVERS)
         )
         for number in (1, 2):
-            state = self.told(state, [Message(to, OPERATOR, ChangeRequest(number, AddShard(()))) for to in REPLICAS])
-            state = self.settled(state, until=lambda state, count=number: len(self.view(state).shards) == count)
-        state = self.settled(state, until=lambda state: self.is_ready(state) and self.quiet(state))
+            state = self.with_messages(
+                state, [Message(to, OPERATOR, ChangeRequest(number, AddShard(()))) for to in REPLICAS]
+            )
+            state = self.run_until(state, condition=lambda state, count=number: len(self.view(state).shards) == count)
+        state = self.run_until(state, condition=lambda state: self.is_ready(state) and self.quiet(state))
         view = self.view(state)
         appends = {
             f"append {number}": [Message(address, CLIENT, Append(number, 1, 1, segment, [(1, PAYLOAD)]))]
@@ -75,9 +77,9 @@ class Cluster(Explored):
         }
         change = ChangeRequest(3, FinalizeShard(view.shards[0].shard, 0))
         self.moves = appends | {"finalize": [Message(to, OPERATOR, change) for to in REPLICAS]}
-        return state._replace(budget=tuple(sorted(budget.items())), told=frozenset())
+        return state._replace(budget=tuple(sorted(budget.items())), acks=frozenset())
 
-    def told(self, state: State, messages: list[Message]) -> State:
+    def with_messages(self, state: State, messages: list[Message]) -> State:
         """The state with these messages under way."""
         return state._replace(messages=state.messages | frozenset(messages))
 
@@ -134,7 +136,7 @@ def check(state: State) -> None:
     """Check the invariants of every state. Raises Wrong."""
     gsns: dict[int, tuple[int, int]] = {}
     records: dict[tuple[int, int], int] = {}
-    for client, sequence, gsn in state.told:
+    for client, sequence, gsn in state.acks:
         if gsns.setdefault(gsn, (client, sequence)) != (client, sequence):
             raise Wrong(f"SCA-4: two records were acknowledged with GSN {gsn}")
         if records.setdefault((client, sequence), gsn) != gsn:

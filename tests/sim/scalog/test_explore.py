@@ -12,14 +12,14 @@ from tests.sim.scalog.scenario import BUDGETS, Cluster
 def explored(budget: dict[str, int], states: int, slow_disks: bool = False) -> int:
     cluster = Cluster()
     cluster.slow_disks = slow_disks
-    found = search(cluster, cluster.settled_down(budget), states)
+    found = search(cluster, cluster.prepared(budget), states)
     assert found.complete or found.states >= states
     return found.states
 
 
 def test_every_order_of_an_append() -> None:
     cluster = Cluster()
-    found = search(cluster, cluster.settled_down(BUDGETS["an append"]), 100_000)
+    found = search(cluster, cluster.prepared(BUDGETS["an append"]), 100_000)
     assert found.complete
     assert found.states > 100
 

@@ -82,7 +82,7 @@ def test_a_client_cut_off_from_storage_changes_no_configuration(policy: FailureP
     story.pass_time(400)
     assert shape_of(story.view()) == before
     assert not any(process.wipes for process in story.cluster.storage)
-    story.cluster.network.mend(links)
+    story.cluster.network.restore(links)
     story.append(5, client=1)
     assert story.world.run(story.limit, lambda: not any(one.busy for one in story.applications))
     assert story.check() >= 15
