@@ -1,4 +1,4 @@
-"""What an operator does when the cluster changes under their hands."""
+"""Changes by an operator while the cluster changes at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.configurations import Configured, Member, Shard
 
 ONE_SHARD = Configured(5)
 TAKEN = Configured(7, next_shard=3)
-"""A shard has come, of all spares that there were."""
+"""A shard was added with all spares."""
 
 
 class Scripted:
@@ -44,7 +44,7 @@ class Scripted:
 
 
 class Ghosts:
-    """Servers that are started, and are not there."""
+    """Servers that were started, but have no process."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -63,38 +63,40 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
     return Operator((), Layout.make(tmp_path, Shape(1, 2, 1, 0), {}, 20_000))
 
 
-def hears(operator: Operator, monkeypatch: pytest.MonkeyPatch, *views: Configured, alive: int = 0) -> None:
+def see(operator: Operator, monkeypatch: pytest.MonkeyPatch, *views: Configured, alive: int = 0) -> None:
     monkeypatch.setattr(operator, "_log", lambda: Scripted(*views))
     monkeypatch.setattr(operator, "_alive", lambda spares: [spare.server for spare in spares][:alive])
 
 
-def test_the_cluster_takes_the_spares_itself(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    hears(operator, monkeypatch, ONE_SHARD, ONE_SHARD, ONE_SHARD, TAKEN)
+def test_the_cluster_uses_the_started_spares_itself(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(operator, monkeypatch, ONE_SHARD, ONE_SHARD, ONE_SHARD, TAKEN)
     assert operator.add_shard() == 2
 
 
-def test_the_cluster_takes_them_a_moment_before(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_uses_the_spares_just_before_the_request(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2")))
-    hears(operator, monkeypatch, ONE_SHARD, waiting, waiting, TAKEN, alive=2)
+    see(operator, monkeypatch, ONE_SHARD, waiting, waiting, TAKEN, alive=2)
     assert operator.add_shard() == 2
 
 
 def test_spares_that_do_not_come(operator: Operator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hears(operator, monkeypatch, ONE_SHARD)
+    see(operator, monkeypatch, ONE_SHARD)
     before = Layout(tmp_path).file.servers
     with pytest.raises(Unavailable, match="2 spare servers are needed, and 0 answer"):
         operator.add_shard()
     assert Layout(tmp_path).file.servers == before
 
 
-def test_a_refusal_is_told(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    hears(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2"))), alive=2)
+def test_a_rejection_is_raised(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2"))), alive=2)
     with pytest.raises(Unavailable, match="a shard has 2 servers, and there are 0 spares"):
         operator.add_shard()
 
 
 @pytest.mark.parametrize("change", [Operator.add_shard, lambda operator: operator.replace_server("a:1")])
-def test_nobody_is_started_for_who_may_not_change_anything(
+def test_no_server_is_started_without_the_right_to_change_the_cluster(
     operator: Operator, change: Callable[[Operator], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(self: Scripted, kind: type) -> None:
@@ -102,9 +104,9 @@ def test_nobody_is_started_for_who_may_not_change_anything(
         raise AccessDenied("this client may only read")
 
     shard = Shard(1, ShardState.LIVE, (Member(1, "a:1"),))
-    hears(operator, monkeypatch, ONE_SHARD._replace(shards=(shard,)))
+    see(operator, monkeypatch, ONE_SHARD._replace(shards=(shard,)))
     monkeypatch.setattr(Scripted, "require", denied)
-    monkeypatch.setattr(Ghosts, "start", lambda *_: pytest.fail("somebody was started"))
+    monkeypatch.setattr(Ghosts, "start", lambda *_: pytest.fail("a server was started"))
     with pytest.raises(AccessDenied, match="this client may only read"):
         change(operator)
 

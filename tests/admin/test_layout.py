@@ -1,4 +1,4 @@
-"""The directory of a cluster on this machine: what a new one holds, and what is refused."""
+"""The directory of a cluster on this machine: its files when new, and rejected ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_new_one(tmp_path: Path) -> None:
     assert again.differs(shape, {"shards", "replicas", "ordering", "mapping", "aggregators", "policy"}) == ""
 
 
-def test_two_are_never_taken_for_each_other(tmp_path: Path) -> None:
+def test_two_clusters_are_always_distinguished(tmp_path: Path) -> None:
     (tmp_path / "one x").mkdir()
     (tmp_path / "two").mkdir()
     shape = Shape(mapping=0)
@@ -53,7 +53,7 @@ def test_masking_takes_an_odd_number_of_replicas(tmp_path: Path) -> None:
         Layout.make(tmp_path / "4", Shape(1, 4, 1, 0, policy=MASK), {}, next(PORTS))
 
 
-def test_what_differs_is_named(tmp_path: Path) -> None:
+def test_settings_that_differ_are_named(tmp_path: Path) -> None:
     layout = Layout.make(tmp_path, Shape(2, 2, 3, 0), {}, next(PORTS))
     assert layout.differs(Shape(3, 3, 1, 2, policy=MASK), set()) == ""
     assert layout.differs(Shape(shards=3), {"shards"}) == "--shards 2, not 3"
@@ -83,7 +83,7 @@ def test_storage_servers_are_added(tmp_path: Path) -> None:
         ({"name": "two"}, "Cannot overwrite a value"),
     ],
 )
-def test_settings_that_make_no_sense_leave_nothing(tmp_path: Path, settings: dict[str, int | str], what: str) -> None:
+def test_invalid_settings_leave_no_files(tmp_path: Path, settings: dict[str, int | str], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         Layout.make(tmp_path, Shape(1, 1, 1, 0), settings, next(PORTS))
     assert list(tmp_path.iterdir()) == []
@@ -98,7 +98,7 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists()
 
 
-def test_what_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:
     (tmp_path / f"{FILE}.tmp").write_text("[clus")
     (tmp_path / LOCK).write_text("")
     Layout.make(tmp_path, Shape(1, 1, 1, 0), {}, next(PORTS))
@@ -115,7 +115,7 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_port_that_is_taken_is_passed_over() -> None:
+def test_a_port_in_use_is_skipped() -> None:
     first = next(PORTS)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", first))

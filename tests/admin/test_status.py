@@ -1,4 +1,4 @@
-"""What is made of the servers' answers; that they are asked is seen in `tests/cli/test_clusters.py`."""
+"""The status computed from the servers' answers; `tests/cli/test_clusters.py` tests the requests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_whole() -> None:
     assert [server.name for server in status.spares] == ["s2"]
 
 
-def test_whoever_is_at_an_address_is_the_newest_there() -> None:
+def test_the_newest_server_at_an_address_counts() -> None:
     status = seen(o1=Tail(70, 3, cut=8))
     numbers = {server.name: (server.number, server.shard) for server in status.servers if server.role == "storage"}
     assert numbers == {"s1": (5, 2), "s2": (6, 0), "s4": (4, 2)}
@@ -86,7 +86,7 @@ def test_servers_that_were_replaced_and_such_as_clients_do_not_reach() -> None:
     assert status.cut_interval_ms == 2.5
 
 
-def test_without_a_leader_what_is_known_is_shown() -> None:
+def test_without_a_leader_the_newest_configuration_is_shown() -> None:
     status = seen()
     assert (status.leader, status.tail, status.cut, status.oldest) == ("", None, None, 1)
     assert [one.state for one in status.shards] == ["finalized", "live"]
@@ -94,7 +94,7 @@ def test_without_a_leader_what_is_known_is_shown() -> None:
     assert all(server.lag is None for server in status.servers)
 
 
-def test_of_two_that_say_they_lead_the_one_that_is_further_does() -> None:
+def test_of_two_claimed_leaders_the_one_that_is_further_counts() -> None:
     status = seen(o1=Tail(70, 3, cut=8), o2=Tail(71, 3, cut=9))
     assert (status.leader, status.tail, status.cut) == ("o2:1", 71, 9)
 
@@ -107,7 +107,7 @@ def test_rates() -> None:
     assert (document["cuts_per_s"], document["records_per_s"], document["tail"]) == (0.5, 15, 100)
 
 
-def test_who_has_met_another_ordering_layer_does_not_serve_this_one() -> None:
+def test_a_server_of_another_ordering_layer_does_not_serve_this_one() -> None:
     everybody = {address: heard(address, role) for address, role in ROLES.items()}
     for address, founding in (("o1:1", 10), ("o2:1", 10), ("s1:1", 10), ("s2:1", 11)):
         hello = everybody[address].hello

@@ -1,4 +1,4 @@
-"""The command, called in this process; what it needs real processes for is in `test_processes`."""
+"""The command, called in this process; tests with real processes are in `test_processes`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def db(tmp_path: Path) -> Path:
 def run(db: Path) -> Run:
     """Run `logdb --db <a new directory> ...`; check that it ended with `code`, with one line on stderr if it failed."""
 
-    def call(
-        *args: object, stdin: str | bytes | None = None, code: int = 0, lines: int | None = None
-    ) -> Result:
+    def call(*args: object, stdin: str | bytes | None = None, code: int = 0, lines: int | None = None) -> Result:
         result = CliRunner().invoke(cli, ["--db", str(db), *map(str, args)], input=stdin)
         assert result.exit_code == code, (result.stdout, result.stderr)
         expected = (1 if code else 0) if lines is None else lines

@@ -1,4 +1,4 @@
-"""Whatever a file to import holds, the answer is one line that says where, and never "a bug in LogDB"."""
+"""A malformed file to import causes one line with the location of the error, not "a bug in LogDB"."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_dates_that_python_has_not(run: Run, tmp_path: Path, name: str) -> None:
     assert answer.startswith(f"error: {file}, row 2, column 't': "), answer
 
 
-def test_what_parquet_has_and_json_has_not_is_null(run: Run, tmp_path: Path) -> None:
+def test_values_that_json_lacks_are_null(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "file.parquet"
     nan = float("nan")
     pq.write_table(pa.table({"key": ["a"], "x": [nan], "l": [[1.0, nan]], "s": [{"y": float("inf")}]}), file)
@@ -97,7 +97,7 @@ def test_what_parquet_has_and_json_has_not_is_null(run: Run, tmp_path: Path) -> 
     assert json.loads(run("get", "a").stdout) == {"key": "a", "x": None, "l": [1.0, None], "s": {"y": None}}
 
 
-def test_a_column_that_is_there_twice(run: Run, tmp_path: Path) -> None:
+def test_a_column_that_occurs_twice(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "file.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["key", "key"]), file)
     assert "row 1, column 'key': the column is named twice" in run("import", file, "--key", "key", code=2).stderr
@@ -123,7 +123,7 @@ def test_exported_values_that_are_no_json(run: Run, tmp_path: Path, value: str) 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files(db: Path, tmp_path: Path, seed: int) -> None:
-    """Bytes changed here and there, or cut off: taken, or refused in one line."""
+    """Files with changed bytes or a missing end are imported, or rejected in one line."""
     parquet = io.BytesIO()
     pq.write_table(pa.table({"key": [f"k{number}" for number in range(100)], "value": ["v"] * 100}), parquet)
     files = {

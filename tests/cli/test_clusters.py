@@ -1,4 +1,4 @@
-"""`logdb cluster` on real processes: up, looked at, changed, damaged, down; one clear line for whatever is wrong."""
+"""`logdb cluster` on real processes: started, inspected, changed, damaged, stopped; each error is one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.harness.ports import free_addresses, free_ports
 
 WAIT_S = 120
 PATIENT = ("--set", "suspect_after_ms=20000", "--set", "straggle_after_ms=60000", "--set", "election_ms=2000")
-"""Nobody dies by being slow."""
+"""Timeouts so long that a slow machine ends no server."""
 SMALL = ("--shards", 1, "--replicas", 1, "--ordering", 1, "--mapping", 0, *PATIENT)
 
 PORTS = free_ports()
@@ -230,7 +230,7 @@ def test_a_watch_shows_what_is_done(path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_end_in_the_middle_of_up_leaves_nobody_running(path: Path, number: signal.Signals) -> None:
+def test_a_signal_in_the_middle_of_up_leaves_no_server_running(path: Path, number: signal.Signals) -> None:
     command = ("cluster", "up", "--dir", path, "--port", next(PORTS), *SMALL)
     with started(*command) as process:
         while holding_process(path / "data" / "o1") is None:
@@ -246,11 +246,11 @@ def test_an_end_in_the_middle_of_up_leaves_nobody_running(path: Path, number: si
     assert sorted(processes(path)) == ["o1", "s1"]
 
 
-def test_an_up_that_is_interrupted_while_it_ends_servers_says_what_runs(path: Path) -> None:
+def test_an_up_that_is_interrupted_while_it_ends_servers_reports_running_ones(path: Path) -> None:
     with started("cluster", "up", "--dir", path, "--port", next(PORTS), *SMALL) as process:
         while holding_process(path / "data" / "o1") is None:
             pass
-        os.kill(holding_process(path / "data" / "o1") or 0, signal.SIGSTOP)  # it does not end when it is told to
+        os.kill(holding_process(path / "data" / "o1") or 0, signal.SIGSTOP)  # it ignores the signal to end
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
@@ -321,7 +321,7 @@ def test_down_waits_for_processes_and_not_for_locks(path: Path) -> None:
 
 
 def test_a_server_whose_directory_was_removed_still_runs(path: Path) -> None:
-    """It holds the address and the lock of a file that has no name any more."""
+    """It has the address, and the lock of a file that was unlinked."""
     call("up", "--dir", path, "--port", next(PORTS), *SMALL)
     before = processes(path)
     shutil.rmtree(path / "data" / "s1")
@@ -332,7 +332,7 @@ def test_a_server_whose_directory_was_removed_still_runs(path: Path) -> None:
     call("up", "--dir", path)
 
 
-def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
+def test_impossible_commands_are_rejected_with_a_reason(path: Path, tmp_path: Path) -> None:
     for command in ("status", "down", "endpoints", "add-shard", "finalize-shard 1", "replace-server s1"):
         said = call(*command.split(), "--dir", path, code=2)
         assert said == f"error: there is no cluster in {path}: `logdb cluster up --dir {path}` creates one\n"

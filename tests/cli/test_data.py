@@ -50,7 +50,7 @@ def test_values_from_stdin_and_files(run: Run, db: Path, tmp_path: Path) -> None
     assert "No such file" in run("put", "k", f"@{tmp_path / 'none'}", code=3).stderr
 
 
-def test_bytes_that_are_no_text_are_escaped_and_never_lost(run: Run) -> None:
+def test_bytes_that_are_not_text_are_escaped_without_loss(run: Run) -> None:
     run("put", "--hex", "00ff", "feff1b5b")
     run("put", "text", "line\nnext\x1b[31m")
     assert run("scan").stdout == "\\x00\\xff\t\\xfe\\xff\\x1b[\ntext\tline\\nnext\\x1b[31m\n"
@@ -63,7 +63,7 @@ def test_bytes_that_are_no_text_are_escaped_and_never_lost(run: Run) -> None:
     assert "is not hexadecimal" in run("get", "--hex", "xyz", code=2).stderr
 
 
-def test_multi_get_is_one_answer_and_names_what_is_missing(run: Run) -> None:
+def test_multi_get_is_one_answer_and_names_missing_keys(run: Run) -> None:
     run("multi-put", "a", "1", "b", "2")
     assert run("multi-get", "b", "a").stdout == "b\t2\na\t1\n"
     missing = run("multi-get", "--json", "-", stdin="a\nz\n", code=1)
@@ -91,9 +91,7 @@ def test_multi_get_is_one_answer_and_names_what_is_missing(run: Run) -> None:
 )
 def test_conditions(run: Run, condition: tuple[str, ...], holds: bool) -> None:
     run("multi-put", "a", "1", "b", "2")
-    result = run(
-        "multi-put", "c", "3", "--delete", "b", *condition, "--if-exists", "b", code=0 if holds else 1
-    )
+    result = run("multi-put", "c", "3", "--delete", "b", *condition, "--if-exists", "b", code=0 if holds else 1)
     assert run("scan").stdout == ("a\t1\nc\t3\n" if holds else "a\t1\nb\t2\n")
     if not holds:
         assert repr(condition[1]) in result.stderr
@@ -152,7 +150,7 @@ def test_history_is_newest_first_with_deletions(run: Run) -> None:
     run("history", "never", code=1)
 
 
-def test_history_reaches_back_to_what_a_compaction_left(run: Run) -> None:
+def test_history_reaches_back_to_the_oldest_retained_version(run: Run) -> None:
     run("put", "k", "1")
     run("put", "other", "1")
     run("compact")

@@ -1,4 +1,4 @@
-"""Errors: one line, a code that says whose fault it was, nothing written, no directory made by a reader."""
+"""Errors: one line, an exit code for the cause, no output, no directory made by a reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .conftest import Run
         ("shell", "--read-only"),
     ],
 )
-def test_what_does_not_bring_data_makes_no_directory(run: Run, db: Path, args: tuple[str, ...]) -> None:
+def test_commands_without_data_make_no_directory(run: Run, db: Path, args: tuple[str, ...]) -> None:
     assert str(db) in run(*args, code=3).stderr
     assert not db.exists()
 
@@ -73,7 +73,7 @@ def test_no_database_named() -> None:
     assert (result.exit_code, result.stderr) == (2, "error: no database is named: use --db DIR or set LOGDB_DB\n")
 
 
-def test_errors_of_the_database_are_told_in_its_words(run: Run, db: Path) -> None:
+def test_errors_of_the_database_are_printed_unchanged(run: Run, db: Path) -> None:
     assert "the limit is 8,192" in run("put", "k" * 9000, "v", code=3).stderr
     run("put", "k", "v")
     run("put", "k", "w")
@@ -91,7 +91,7 @@ def test_a_strange_directory_is_left_alone(run: Run, db: Path) -> None:
     assert [entry.name for entry in db.iterdir()] == ["precious"]
 
 
-def test_who_holds_the_database_is_named_and_readers_are_not_stopped(run: Run, db: Path) -> None:
+def test_the_process_that_writes_the_database_is_named_and_readers_continue(run: Run, db: Path) -> None:
     with logdb.open(db) as holder:
         holder.put(b"k", b"v")
         assert "is open for writing by" in run("put", "k", "w", code=3).stderr

@@ -57,7 +57,7 @@ def test_trim_removes_whole_segments(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "cannot trim" in log("trim", "--dir", own, 9, code=2).stderr
 
 
-def test_the_log_of_a_database_is_read_and_never_written(run: Run, db: Path) -> None:
+def test_the_log_of_a_database_is_only_read(run: Run, db: Path) -> None:
     run("put", "k", "v")
     before = {path: path.read_bytes() for path in db.rglob("*") if path.is_file()}
     for path in (db, db / "log"):
@@ -125,7 +125,7 @@ def test_the_log_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         cluster.close()
 
 
-def test_the_log_of_a_cluster_with_a_database_is_read_and_never_written(tmp_path: Path) -> None:
+def test_the_log_of_a_cluster_with_a_database_is_only_read(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, mapping=1)
     cluster.start(1)
     try:

@@ -1,4 +1,4 @@
-"""Real processes: Ctrl-C, a reader that goes away, two processes on one database, a shell in a pipe."""
+"""Real processes: Ctrl-C, a reader that closes its pipe, two processes on one database, a shell in a pipe."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def keys(path: Path) -> list[bytes]:
         return [key for key, _ in db.scan()]
 
 
-def test_ctrl_c_in_the_middle_of_an_import_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_in_the_middle_of_an_import_prints_how_to_continue(tmp_path: Path) -> None:
     db, rows = tmp_path / "data", tmp_path / "rows.csv"
     text = "id\n" + "".join(f"{number}\n" for number in range(1000))
     rows.write_text(text)
@@ -130,7 +130,7 @@ def test_ctrl_c_in_a_watch_names_the_version_to_go_on_from(tmp_path: Path) -> No
     assert (code, errors) == (130, b"error: interrupted; continue with --since 2\n")
 
 
-def test_a_watch_that_was_there_before_the_writer(tmp_path: Path) -> None:
+def test_a_watch_that_started_before_the_writer(tmp_path: Path) -> None:
     with logdb.open(tmp_path / "data") as db:
         db.put(b"a", b"1")
     with started("--db", tmp_path / "data", "watch", "--since", 0, "--limit", 2, "--json") as process:
@@ -160,7 +160,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert (code, errors) == (141, b""), arguments
 
 
-def test_a_reader_that_was_never_there_is_no_error(tmp_path: Path) -> None:
+def test_a_missing_reader_is_not_an_error(tmp_path: Path) -> None:
     with logdb.open(tmp_path / "data") as db:
         db.put(b"k", b"v")
     nobody, pipe = os.pipe()

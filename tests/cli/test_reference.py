@@ -1,4 +1,4 @@
-"""docs/cli.md is what the commands say of themselves, and every command and option says something."""
+"""docs/cli.md is generated from the help of the commands, and every command and option has help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal: tables and colours, never interpreted content; and what a pipe gets instead."""
+"""Output on a terminal: tables and colours, with content printed literally; and output to a pipe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def test_a_table_with_colours_and_what_is_missing(terminal: Terminal) -> None:
+def test_a_table_with_colours_and_missing_values(terminal: Terminal) -> None:
     with contextlib.redirect_stdout(terminal):
         rendering.rows(("version", "value"), [(12, b"[red]no markup[/]"), (3, None)])
     shown = terminal.getvalue()
@@ -60,7 +60,7 @@ def test_streams_are_lines_on_a_terminal_too(terminal: Terminal) -> None:
 
 
 def on_terminal(*args: str, typed: Sequence[bytes] = (), **environment: str) -> str:
-    """What `logdb ...` writes to a real terminal; each time it prompts, the next of `typed` is typed."""
+    """The output of `logdb ...` on a real terminal; at each prompt the next of `typed` is entered."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "logdb_cli", *args],
@@ -76,7 +76,7 @@ def on_terminal(*args: str, typed: Sequence[bytes] = (), **environment: str) -> 
             seen += data
             if lines and seen.endswith(b"> "):
                 os.write(ours, lines.pop(0))
-    except OSError:  # how a terminal says that the other end was closed
+    except OSError:  # the error of a terminal whose other end was closed
         pass
     finally:
         os.close(ours)

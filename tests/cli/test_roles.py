@@ -1,4 +1,4 @@
-"""How `logdb serve ROLE` ends when it does not end well: one line, and a code that says what to do."""
+"""The errors of `logdb serve ROLE`: one line, and an exit code by which a supervisor can decide."""
 
 from __future__ import annotations
 

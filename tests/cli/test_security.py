@@ -1,4 +1,4 @@
-"""`logdb certificates`, `logdb token`, a server for other machines and commands that ask it: real processes."""
+"""`logdb certificates`, `logdb token`, a server for other machines and its clients: real processes."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_a_server_for_other_machines(endpoint: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_token_is_never_an_argument() -> None:
-    """Everybody on the machine can read those."""
+    """Every user of the machine can read arguments."""
     assert "--token\n" not in ask("--help")
     assert "No such option" in ask("--token", "secret", "get", "a", code=2)
 
 
-def test_what_cannot_be_used_is_named(endpoint: str) -> None:
+def test_unusable_files_are_named(endpoint: str) -> None:
     there = ["--endpoints", endpoint]
     assert "no.pem cannot be read: No such file" in ask(*there, "--ca", "no.pem", "get", "a", code=2)
     assert "no.token cannot be read: No such file" in ask(*there, "--token-file", "no.token", "get", "a", code=2)

@@ -21,7 +21,7 @@ from tests.harness.served import Served
 
 
 def ask(*args: object, code: int = 0) -> str:
-    """What `logdb ...` says: stdout if it went well, the one line of stderr if not."""
+    """The output of `logdb ...`: stdout after success, else the one line of stderr."""
     result = CliRunner().invoke(cli, list(map(str, args)))
     assert result.exit_code == code, (result.stdout, result.stderr)
     assert len(result.stderr.splitlines()) == (1 if code else 0), result.stderr
@@ -91,7 +91,7 @@ def test_the_environment_gives_way(endpoint: str, db: Path, monkeypatch: pytest.
     assert ask("get", "where", "--endpoints", endpoint) == "server\n"
 
 
-def test_what_cannot_be_asked_of_a_server(run: Run, endpoint: str) -> None:
+def test_commands_that_a_server_does_not_support(run: Run, endpoint: str) -> None:
     assert "but not both" in ask("get", "a", "--db", "x", "--endpoints", endpoint, code=2)
     assert "but not both" in run("get", "a", "--endpoints", endpoint, code=2).stderr
     for verb in ("verify", "audit"):

@@ -128,9 +128,7 @@ def test_piped_lines_end_at_the_first_mistake_but_not_at_a_no(run: Run) -> None:
     run("get", "b", code=1)
 
 
-@pytest.mark.parametrize(
-    "line", ["shell", "nonsense", "begin\nbegin", "commit", "abort", "get k --db x", "begin\ntxn"]
-)
+@pytest.mark.parametrize("line", ["shell", "nonsense", "begin\nbegin", "commit", "abort", "get k --db x", "begin\ntxn"])
 def test_lines_that_make_no_sense(run: Run, line: str) -> None:
     run("shell", stdin=line, code=2)
 
@@ -143,6 +141,6 @@ def test_help_in_the_shell(run: Run) -> None:
     assert run("shell", stdin="help begin\n").stdout.startswith("begin [--read-only]")
 
 
-def test_reads_and_conditions_stay_out_of_what_cannot_have_them(run: Run) -> None:
+def test_shell_transactions_reject_conditions_and_read_only_ones_reject_writes(run: Run) -> None:
     assert "of their own" in run("shell", stdin="begin\nmulti-put a 1 --if-absent a\n", code=2).stderr
     assert "read_only=True" in run("shell", stdin="begin --read-only\nput a 1\n", code=3).stderr

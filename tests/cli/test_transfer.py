@@ -58,10 +58,7 @@ def flights(tmp_path: Path) -> Path:
 
 
 def test_rows_become_json_objects_under_the_columns_of_the_key(run: Run, flights: Path, db: Path) -> None:
-    assert (
-        run("import", flights, "--key", "carrier,month", "--prefix", "f/").stdout
-        == "3 rows imported, version 1\n"
-    )
+    assert run("import", flights, "--key", "carrier,month", "--prefix", "f/").stdout == "3 rows imported, version 1\n"
     assert {key: json.loads(value) for key, value in contents(db).items()} == {
         b"f/UA/1": {"year": 2013, "month": 1, "carrier": "UA", "delay": 2.5, "note": "on, time"},
         b"f/AA/1": {"year": 2013, "month": 1, "carrier": "AA", "delay": None, "note": "007"},
@@ -74,12 +71,8 @@ def test_a_key_template(run: Run, flights: Path) -> None:
     assert run("scan", "--keys-only").stdout == "2013-01-{AA}\n2013-01-{UA}\n2013-12-{UA}\n"
 
 
-@pytest.mark.parametrize(
-    "cell", ["", "0", "-1", "1.5", "1e+16", "007", "+1", "1_0", "1.50", "1e5", "nan", "inf", "NA"]
-)
-def test_a_number_that_a_cell_becomes_is_written_as_the_cell_was(
-    run: Run, db: Path, tmp_path: Path, cell: str
-) -> None:
+@pytest.mark.parametrize("cell", ["", "0", "-1", "1.5", "1e+16", "007", "+1", "1_0", "1.50", "1e5", "nan", "inf", "NA"])
+def test_a_number_that_a_cell_becomes_is_written_as_the_cell_was(run: Run, db: Path, tmp_path: Path, cell: str) -> None:
     path = tmp_path / "cells.csv"
     path.write_text(f"id,cell\nk,{cell}\n")
     run("import", path, "--key", "id")
@@ -103,9 +96,7 @@ def test_batches_are_transactions(run: Run, flights: Path, db: Path, batch: int)
 
 
 def test_skip_goes_on_where_an_import_stopped(run: Run, flights: Path, db: Path) -> None:
-    assert (
-        run("import", flights, "--key", "carrier,month", "--skip", 2).stdout == "1 rows imported, version 1\n"
-    )
+    assert run("import", flights, "--key", "carrier,month", "--skip", 2).stdout == "1 rows imported, version 1\n"
     assert list(contents(db)) == [b"UA/12"]
     assert run("import", flights, "--key", "carrier,month", "--skip", 3).stdout == "no rows to import\n"
 
@@ -197,24 +188,20 @@ def test_bad_templates(run: Run, flights: Path, db: Path) -> None:
     assert not db.exists()
 
 
-def test_after_bad_input_the_whole_batches_are_in_and_the_message_says_how_to_go_on(
+def test_after_bad_input_the_complete_batches_are_stored_and_the_message_says_how_to_continue(
     run: Run, db: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("id\n" + "".join(f"{number}\n" for number in range(25)) + "1,2\n25\n")
     failed = run("import", path, "--key-template", "{id:02d}", "--batch", 10, code=2)
-    assert failed.stderr.endswith(
-        "line 27: 2 columns, the header has 1; 20 rows are in: go on with --skip 20\n"
-    )
+    assert failed.stderr.endswith("line 27: 2 columns, the header has 1; 20 rows are in: go on with --skip 20\n")
     assert len(contents(db)) == 20
     path.write_text(path.read_text().replace("1,2\n", ""))
     run("import", path, "--key-template", "{id:02d}", "--skip", 20)
     assert list(contents(db)) == [f"{number:02d}".encode() for number in range(26)]
 
 
-def test_large_values_end_a_batch_early(
-    run: Run, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_values_end_a_batch_early(run: Run, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logdb_cli.transfer.BATCH_BYTES", 1000)
     path = tmp_path / "rows.csv"
     path.write_text("key,value\n" + "".join(f"{number},{'x' * 600}\n" for number in range(4)))
@@ -225,13 +212,11 @@ def test_large_values_end_a_batch_early(
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.gz", "out.parquet"])
-def test_what_was_exported_is_imported_byte_by_byte(run: Run, db: Path, tmp_path: Path, name: str) -> None:
+def test_an_export_is_imported_byte_by_byte(run: Run, db: Path, tmp_path: Path, name: str) -> None:
     with logdb.open(db) as opened:
         opened.multi_put(AWKWARD)
     out, copy = tmp_path / name, tmp_path / "copy"
-    assert documents(run("export", "--to", out, "--json")) == [
-        {"keys": len(AWKWARD), "version": 1, "to": str(out)}
-    ]
+    assert documents(run("export", "--to", out, "--json")) == [{"keys": len(AWKWARD), "version": 1, "to": str(out)}]
     run("import", out, "--db", copy)
     assert contents(copy) == AWKWARD
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["copy", "data", name]
@@ -280,16 +265,11 @@ def test_fields_of_unlike_values_share_a_table(run: Run, tmp_path: Path) -> None
     run("export", "--to", tmp_path / "out.csv", "--json-values")
     assert (tmp_path / "out.csv").read_text() == "a,b,c\n1,,\n,[true],\n"
     run("put", "3", "no JSON")
-    assert (
-        "'3' is not a JSON object"
-        in run("export", "--to", tmp_path / "no.csv", "--json-values", code=2).stderr
-    )
+    assert "'3' is not a JSON object" in run("export", "--to", tmp_path / "no.csv", "--json-values", code=2).stderr
     assert not (tmp_path / "no.csv").exists()
 
 
-def test_an_export_appears_whole_or_not_at_all(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_appears_whole_or_not_at_all(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("put", "k", "v")
     out = tmp_path / "out.csv"
     out.write_text("precious")

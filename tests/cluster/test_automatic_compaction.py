@@ -39,7 +39,7 @@ class OnDisk:
         log.run(*self.servers)
 
     def save(self) -> None:
-        """Write the checkpoints, and merge what there is."""
+        """Write the checkpoints, and run all due merges."""
         for server, checkpoint in zip(self.servers, self.checkpoints, strict=True):
             replica = server.core.replica
             state, frozen = replica.unsaved(), replica.map.freeze()
@@ -115,7 +115,7 @@ def test_another_begins_it_where_the_first_does_not(disks: OnDisk) -> None:
 
 
 def test_a_log_without_garbage_is_not_compacted(tmp_path: Path) -> None:
-    """Large values stand in the log alone, and count."""
+    """Large values are only in the log, and count."""
     log = Log()
     for number in range(1, 40):
         gsn = log.add((VALUE, LARGE))

@@ -1,4 +1,5 @@
-"""Compaction in a cluster: what is dropped, what stays, and that a trimmed log still says it all (PROTOCOL.md)."""
+"""Compaction in a cluster: dropped and kept versions, and the recovery of the state from a trimmed log
+(PROTOCOL.md)."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ from logdb.txn.validation import Reason, Verdict
 from tests.harness.mapping_histories import LARGE, PLACE, compacted, finished, kinds, some_history, until, write
 from tests.harness.stage import SNAPSHOT, Client, Log, Server, batch, commit
 
-# ---- what is left
+# ---- the remaining versions
 
 
 def test_versions_live_at_the_floor_stay_and_older_ones_are_dropped() -> None:
@@ -79,11 +80,11 @@ def test_versions_live_at_the_floor_stay_and_older_ones_are_dropped() -> None:
         commit(4, {b"later": b"4"}),
     )
     server = Server(on=log)
-    told = compacted(log, server, before=3)
-    assert told[:6] == (1, 3, 2, 1, 3, "")
-    assert told.read_bytes > 0
-    assert told.written_bytes == sum(len(payload) for tag, payload in log.records if tag == PART)
-    assert told.freed_bytes == sum(len(payload) for _, payload in log.records[: kinds(log).index(BEGINNING) + 1])
+    reported = compacted(log, server, before=3)
+    assert reported[:6] == (1, 3, 2, 1, 3, "")
+    assert reported.read_bytes > 0
+    assert reported.written_bytes == sum(len(payload) for tag, payload in log.records if tag == PART)
+    assert reported.freed_bytes == sum(len(payload) for _, payload in log.records[: kinds(log).index(BEGINNING) + 1])
     assert log.trims == [3]
     assert kinds(log)[4:] == [BEGINNING, PART, PART, PART, ENDING]
     keys = (b"kept", b"changed", b"deleted", b"later")
@@ -113,7 +114,7 @@ def test_large_values_are_copied_whichever_side_of_the_floor_their_commit_stands
 
 
 def test_parts_are_appended_together() -> None:
-    """Each was an append that waited for the one before: a journey for 64 KiB."""
+    """Each was an append that waited for the one before: a round trip for 64 KiB."""
     log = Log(*[commit(number, {b"%06d" % number: b"v" * 1_000}) for number in range(1, 501)])
     server = Server(on=log)
     assert compacted(log, server, before=500).copied == 499
@@ -133,7 +134,7 @@ def test_large_values_are_appended_together() -> None:
 
 
 def value_of(log: Log, server: Server, key: bytes) -> bytes:
-    """A large value as a client reads it, from where the server says it is."""
+    """A large value as a client reads it, at the place that the server returns."""
     ((_, place),) = server.ask(Get((key,))).entries
     assert isinstance(place, Place)
     assert place.gsn >= log.oldest, f"it is placed at {place.gsn}, and the log begins with {log.oldest}"
@@ -143,7 +144,7 @@ def value_of(log: Log, server: Server, key: bytes) -> bytes:
 
 
 def test_values_moved_by_one_compaction_are_restated_by_every_later_one() -> None:
-    """DBS-13: its commit record names the original, and only the parts of the last compaction are read again."""
+    """DBS-13: its commit record refers to the original, and only the parts of the last compaction are read again."""
     log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
     server = Server(on=log)
     for number, before in enumerate((3, 4, 7), 1):
@@ -245,7 +246,7 @@ def test_pins_and_leased_versions_are_kept() -> None:
     server.wait(4 * SECOND)
     server.give("reader", Hold(4))
     server.wait(2 * SECOND)
-    assert compacted(log, server, before=9).floor == 4, "who is silent is forgotten"
+    assert compacted(log, server, before=9).floor == 4, "the lease of a silent client expires"
     server.give("reader", Hold(None))
     assert compacted(log, server, before=9, number=2).floor == 6
     log.add((PIN, encode_pin("kept", 0)))
@@ -254,7 +255,7 @@ def test_pins_and_leased_versions_are_kept() -> None:
 
 
 def test_a_lease_on_the_first_version_keeps_the_whole_log() -> None:
-    """A Hold of version 0 was none, so who read from the first record on was overtaken."""
+    """A Hold of version 0 used to end the lease, so a compaction overtook readers from the first record on."""
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])
     server = Server(on=log)
     server.give("reader", Hold(0))
@@ -285,7 +286,7 @@ def test_a_pin_that_comes_before_the_beginning_is_kept_and_a_later_one_is_refuse
 
 
 def test_a_map_is_looked_through_a_few_keys_at_a_time() -> None:
-    """Others have their turn in between, however little of it has to be copied."""
+    """The server handles other events in between, even if it has to copy little."""
     log = Log(*[commit(number, {b"%d of %d" % (key, number): b"" for key in range(1_000)}) for number in range(1, 11)])
     server = Server(on=log)
     with mock.patch.object(server.core.replica.map, "newest_from", wraps=server.core.replica.map.newest_from) as looks:
@@ -300,7 +301,7 @@ def test_a_map_is_looked_through_a_few_keys_at_a_time() -> None:
     assert log.oldest == 1
 
 
-def test_a_compaction_without_anything_to_drop_writes_nothing() -> None:
+def test_a_compaction_with_no_garbage_writes_nothing() -> None:
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 6)])
     server = Server(on=log)
     compacted(log, server, before=3)
@@ -309,7 +310,7 @@ def test_a_compaction_without_anything_to_drop_writes_nothing() -> None:
     assert len(log.records) == length
 
 
-# ---- the trimmed log says it all
+# ---- recovery from the trimmed log
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -337,9 +338,9 @@ def test_an_empty_server_recovers_the_same_state_from_a_trimmed_log(seed: int) -
         assert fresh.applied == server.applied
         assert fresh.core.replica.image() == server.core.replica.image()
         floor = server.core.replica.coordinator.floor
-        told = fresh.ask(Oldest())
-        assert told == server.ask(Oldest()) == Floor(floor, floor, told.began, told.ended)
-        assert [log.records[gsn - 1][0] for gsn in (told.began, told.ended)] == [BEGINNING, ENDING]
+        reported = fresh.ask(Oldest())
+        assert reported == server.ask(Oldest()) == Floor(floor, floor, reported.began, reported.ended)
+        assert [log.records[gsn - 1][0] for gsn in (reported.began, reported.ended)] == [BEGINNING, ENDING]
         for version in (floor, server.applied):
             question = Scan(None, None, False, 99)
             assert fresh.ask(question, SNAPSHOT, version) == server.ask(question, SNAPSHOT, version)
@@ -382,7 +383,7 @@ def test_on_disk_the_state_is_the_same_before_it_is_pruned_and_after(tmp_path: P
 
 
 class Disk:
-    """The host of a map: it writes what is in memory when the test says so."""
+    """The host of a map: writes its checkpoint when the test calls for it."""
 
     def __init__(self, path: Path) -> None:
         self.checkpoint = Checkpoint(path, b"log", inline=True)
@@ -437,7 +438,7 @@ def test_a_trimmed_log_is_taken_in_bounded_steps_and_onto_the_disk(tmp_path: Pat
 
 
 def test_the_last_compaction_that_was_not_overtaken_is_valid() -> None:
-    """DBS-11: whatever those say that were begun after it."""
+    """DBS-11: compactions that began after it do not change this."""
     log = Log(*some_history(5, 60))
     server = Server(on=log)
     compacted(log, server, before=40)
@@ -460,7 +461,7 @@ def test_an_empty_server_stops_if_a_trimmed_log_has_no_compaction() -> None:
     assert not server.stopped.wipe
 
 
-# ---- where it stands
+# ---- the shards of its records
 
 
 def homes(log: Log, server: Server) -> dict[bytes, int | None]:
@@ -476,7 +477,7 @@ def homes(log: Log, server: Server) -> dict[bytes, int | None]:
 
 
 def test_a_compaction_appends_the_rows_of_an_object_to_its_shard(tmp_path: Path) -> None:
-    """For any requester, any number of times, any source of the server's state, and any server that ends it."""
+    """For any requester, any number of compactions, any source of the server's state, and any server that ends one."""
     keys = [b"%s/%d" % (object_, number) for object_ in (b"a", b"b", b"c") for number in range(3)]
     large = PLACE._replace(gsn=1)
     log = Log(
@@ -514,12 +515,12 @@ def test_a_compaction_appends_the_rows_of_an_object_to_its_shard(tmp_path: Path)
     disk.checkpoint.close()
 
 
-# ---- a server dies
+# ---- a server is killed
 
 
 @pytest.mark.parametrize("steps", range(1, 14))
 def test_another_server_takes_a_compaction_over(steps: int) -> None:
-    """Wherever the first one dies. Its records are harmless."""
+    """At any step of the first server. Its records are harmless."""
     log = Log(*some_history(4, 60))
     first, second = Server(on=log), Server(on=log, name="m2", seed=2)
     first.give("client", Compact(1, 50))
@@ -528,8 +529,8 @@ def test_another_server_takes_a_compaction_over(steps: int) -> None:
         log.step(first)
         first.wait()
     second.give("client", Compact(1, 50))
-    told = finished(log, second)
-    assert told.floor == log.oldest == 24
+    reported = finished(log, second)
+    assert reported.floor == log.oldest == 24
     fresh = Server(on=log)
     assert fresh.core.replica.image() == second.core.replica.image()
 
@@ -597,7 +598,7 @@ def test_a_server_suspected_by_mistake_does_no_harm() -> None:
     assert compacted(log, other, before=floor).floor == floor
     log.oldest, late = 1, len(log.records)  # the trim is on its way
     log.add((PART, encode_part(3, MapRows((MapRow(b"k", 1, b"old", 0),)))), (ENDING, encode_ending(3)))
-    assert finished(log, slow, other).floor == floor, "it ends by what the other one has done"
+    assert finished(log, slow, other).floor == floor, "it ends with the result of the other one"
     assert log.oldest == floor
     assert PART in kinds(log)[late:]
     for server in (slow, other, Server(on=log)):
@@ -633,8 +634,8 @@ def test_a_trim_that_was_not_done_is_done_by_the_next_server() -> None:
 
 def test_a_client_repeats_its_request_until_the_result_comes() -> None:
     client = Client()
-    told: list[int] = []
-    call = client.call(calls.Compact(9, progress=told.append))
+    reported: list[int] = []
+    call = client.call(calls.Compact(9, progress=reported.append))
     ((to, read),) = client.reads()
     assert read.version == 9
     client.answer(read.number, 9)
@@ -643,12 +644,12 @@ def test_a_client_repeats_its_request_until_the_result_comes() -> None:
     for _ in range(3):
         client.give("m1", Compacting(asked.request, 1))
         client.wait(SECOND)
-        assert ("m1", asked) in client.take(Compact), "a server that answers is asked again"
+        assert ("m1", asked) in client.take(Compact), "the request is repeated to a server that replies"
     client.wait(SECOND)
-    assert "m2" in [to for to, _ in client.take(Compact)], "one that is silent is not"
+    assert "m2" in [to for to, _ in client.take(Compact)], "a silent server gets no repetition"
     client.give("m2", Compacted(asked.request, 8, 3, 1, 8, "", 10, 20, 30))
     assert client.answers[call] == calls.Compacted(8, 3, 1, 8, 10, 20, 30)
-    assert set(told) == {1}
+    assert set(reported) == {1}
 
 
 def test_a_compaction_that_cannot_be() -> None:
@@ -750,8 +751,8 @@ def test_a_damaged_part_is_refused_or_whole(part: object, data: st.DataObject) -
 
 
 def test_a_server_that_was_overtaken_ends_its_compaction() -> None:
-    """It had begun to copy, though nobody told it where its BEGINNING stands; the other one has begun after it and come
-    to its end."""
+    """It had begun to copy without the GSN of its BEGINNING; the compaction of the other one began later and has
+    ended."""
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])
     slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
     slow.give("client", Compact(1, 5))

@@ -1,4 +1,4 @@
-"""How mapping servers notice that one of them differs (DBS-14)."""
+"""Mapping servers detect that the state of one of them differs (DBS-14)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def servers(log: Log, count: int) -> list[Server]:
 
 
 def go_on(log: Log, servers: Sequence[Server], seconds: int) -> dict[str, str]:
-    """Let time pass. Returns why servers have stopped, by name."""
+    """Let time pass. Returns the reasons of the servers that have stopped, by name."""
     why: dict[str, str] = {}
     running = list(servers)
     for _ in range(seconds * 10):
@@ -49,7 +49,7 @@ def agreed(server: Server) -> int:
 
 
 def another_decision(server: Server) -> None:
-    """It has applied what all others refused."""
+    """It has applied a commit that all others have aborted."""
     aborted = server.core.replica.coordinator.ledger.aborted
     assert len(aborted) > 3
     del aborted[1]
@@ -99,7 +99,7 @@ def test_the_one_that_differs_from_two_stops(differ: Callable[[Server], None], w
 
 
 def test_of_two_that_differ_neither_goes_on() -> None:
-    """Nothing says which of them is wrong."""
+    """The two servers cannot decide which of them is wrong."""
     log = Log(*some_history(1, 60))
     two = servers(log, 2)
     another_decision(two[0])

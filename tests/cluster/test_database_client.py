@@ -1,4 +1,4 @@
-"""The client of the database: what it appends, whom it asks, and what it says when it does not know."""
+"""The client of the database: its records, its requests, and its results when an outcome is unknown."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_commit_is_one_append_and_its_verdict_is_pushed() -> None:
     assert client.core.session == 7
 
 
-def test_a_commit_that_has_ended_leaves_nothing_for_the_collector() -> None:
+def test_an_ended_commit_leaves_no_reference_cycles() -> None:
     client = Client()
     gc.collect()
     gc.disable()
@@ -147,7 +147,7 @@ def test_large_values_come_first_and_each_stands_on_the_shard_of_its_key() -> No
 def test_the_placement_is_stated_before_the_first_record_that_follows_it_and_again_until_it_is_in_the_log() -> None:
     placement = ByPrefix({b"a/": 1, b"b/": 2})
     client = Client(placement=placement)
-    assert not client.asks_log(log.Append), "who writes nothing says nothing"
+    assert not client.asks_log(log.Append), "a transaction without writes sends nothing"
     stated = (PLACEMENT, encode_placement(placement))
     for result in (LOST, Unavailable("the deadline passed"), log.AppendResult([1], [1])):
         client.call(calls.Commit({b"a/k": b"v"}))
@@ -385,7 +385,7 @@ def test_a_follower_of_the_log_uses_the_client_of_the_log() -> None:
 
 
 def test_requests_to_a_busy_server_do_not_multiply() -> None:
-    """Two of its answers may be under way when it is asked once more."""
+    """Two of its answers may be in flight when it gets another request."""
     client = Client(servers=("m1",))
     client.call(calls.Get([b"a"]))
     client.wait()
@@ -455,7 +455,7 @@ def test_servers_may_be_others_from_now_on() -> None:
     ((_, read),) = client.reads()
     client.take(AwaitVerdicts)
     client.call(calls.SetServers(("m2", "m3", "m1")))
-    assert (client.reads(), client.take(AwaitVerdicts)) == ([], []), "the one that was asked is still there"
+    assert (client.reads(), client.take(AwaitVerdicts)) == ([], []), "the server of the request is still one of them"
     client.call(calls.SetServers(("m3",)))
     assert client.reads() == [("m3", read)]
     assert client.one(AwaitVerdicts) == ("m3", AwaitVerdicts((AwaitedTransaction(*txn, 0),)))

@@ -1,4 +1,4 @@
-"""Mapping servers as processes: what a client commits is read at any of them, whatever happens to the others."""
+"""Mapping servers as processes: commits can be read at any of them while others fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARGE = bytes(range(256)) * 40
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """One of everybody but two mapping servers, and a shard."""
+    """One server of each role but two mapping servers, and a shard."""
     shape = {"ordering": 1, "storage": 1, "aggregators": 0, "failures": 0, "mapping": 2}
     with Processes(tmp_path, policy="finalize-and-add", **shape) as running:
         running.start_all()
@@ -62,7 +62,7 @@ def test_commits_are_read_at_every_server(processes: Processes) -> None:
         assert other.call(Get([b"a"], Consistency.SNAPSHOT, first.version)) == Found(
             first.version, ((first.version, b"1"),)
         )
-    assert processes.metric("m1", "logdb_verdicts_total") >= 2  # who asks again is told again
+    assert processes.metric("m1", "logdb_verdicts_total") >= 2  # a repeated request gets the verdict again
     assert processes.metric("m2", "logdb_reads_total") >= 2
     assert processes.metric("m1", "logdb_applied_gsn") >= lost.version
 
@@ -84,7 +84,7 @@ def test_any_node_names_the_mapping_servers(processes: Processes) -> None:
     assert [hello.mapping for hello in told] == [servers] * len(processes.addresses)
 
 
-# ---- what a server keeps
+# ---- the state on disk
 
 
 def put_many(client: Application, first: int, count: int, size: int = 100) -> int:
@@ -98,7 +98,7 @@ def put_many(client: Application, first: int, count: int, size: int = 100) -> in
 
 
 def everything(client: Application, version: int) -> list[tuple[bytes, bytes]]:
-    """All that exists at a version."""
+    """All rows at a version."""
     rows: list[tuple[bytes, bytes]] = []
     start = None
     while True:
@@ -116,7 +116,7 @@ def covered(processes: Processes, name: str, version: int) -> None:
 
 
 def replayed(processes: Processes, name: str) -> float:
-    """How many records of the log the server has been given since it started."""
+    """The number of records of the log that the server has received since it started."""
     return processes.metric(name, "logdb_replayed_records_total")
 
 
@@ -137,7 +137,7 @@ def test_a_restart_replays_only_the_log_after_the_checkpoint(processes: Processe
         assert everything(other, first) == old
 
 
-def test_kill_at_any_time_loses_nothing(processes: Processes) -> None:
+def test_a_kill_at_any_time_loses_no_commit(processes: Processes) -> None:
     version = 0
     with application(processes, "m1", "m2") as client:
         for round_ in range(6):
@@ -151,7 +151,7 @@ def test_kill_at_any_time_loses_nothing(processes: Processes) -> None:
 
 
 def damage(tables: Path, how: str) -> None:
-    """Damage tables that hold what `put_many` has put, the same way each time."""
+    """Damage tables with rows of `put_many`, in the same way each time."""
     data = bytearray(tables.read_bytes())
     pages = len(data) // 4096
     if how == "gone":
@@ -225,8 +225,8 @@ def test_a_new_server_gets_versions_that_the_log_lacks(processes: Processes) -> 
 
 def test_a_server_that_lost_its_disk_after_two_compactions_has_all_large_values(processes: Processes) -> None:
     """DBS-13, as it was seen on real servers: other commits and two floors came between a value and its commit. The
-    second compaction did not state what the first one had moved, so who rebuilt from it looked for the trimmed
-    original, and no later compaction came to its end."""
+    second compaction did not restate values that the first one had moved, so a server that rebuilt from it looked for
+    the trimmed original, and no later compaction ended."""
     with application(processes) as client, connect(processes.addresses["s1"]) as log:
         client.call(Commit({b"k": b"1"}))
         (value,) = log.append([(VALUE, LARGE)])

@@ -1,4 +1,4 @@
-"""The mapping server: what it answers when, whom it tells what, and how it gets its state. DBS-n: see PROTOCOL.md."""
+"""The mapping server: its answers, the verdicts that it pushes, and its bootstrap. DBS-n: see PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, 
 
 
 def test_many_pages_are_answered_in_turns_with_other_clients() -> None:
-    """A page for each event; of a client that asks for very many some are refused."""
+    """A page for each event; some of very many requests of one client are rejected."""
     server = Server(*[commit(number, {b"%d" % number: b"v" * 200}) for number in range(1, 11)], answer_bytes=1_000)
     scans = [Read(100 + number, SESSION, 0, Scan(None, None, False, 1_000)) for number in range(100)]
     server.give("greedy", Reads(tuple(scans)))
@@ -139,7 +139,7 @@ def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
 
 
 def test_a_snapshot_is_read_when_the_named_version_is_applied() -> None:
-    """A client that has found a value trimmed asks for the place that every server knows by then."""
+    """A client that has found a value trimmed requests the place that every server has by then."""
     server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}))
     server.reads += 1
     server.give("client", Reads((Read(server.reads, SNAPSHOT, 1, Get((b"k",)), 3),)))
@@ -280,7 +280,7 @@ def test_a_verdict_is_pushed_to_all_subscribers_once_its_record_is_applied() -> 
     assert not verdicts(server)
     server.show(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}, reads=[b"k"]), commit(3, {}))
     told = server.take(Verdicts)
-    assert len(told) == 2, "one message for each who waits"
+    assert len(told) == 2, "one message for each subscriber"
     server.sent = list(told)
     assert verdicts(server) == [("a", 1, Reason.COMMITTED), ("a", 2, Reason.CONFLICT), ("b", 1, Reason.COMMITTED)]
 
@@ -393,7 +393,7 @@ def test_a_decision_record_that_differs_stops_the_server(decision: Decision) -> 
 
 
 def serve(taker: Server, *givers: Server, most: int = 10_000) -> int:
-    """Have the givers in turn answer what the taker asks, until it asks no more; returns how often it asked."""
+    """Let the givers answer the taker's requests in turn until it sends no more; returns the number of requests."""
     for asked in range(most):
         questions = taker.take(SliceRequest)
         if not questions:
@@ -466,7 +466,7 @@ def test_without_a_checkpoint_an_empty_server_replays_the_log() -> None:
     (subscribe,) = taker.asks_log(log.Subscribe)
     assert subscribe.gsn == 1
     taker.log_answers(log.Subscribe, Trimmed(1, 7))
-    for _ in range(3):  # what a compaction would have written is not there either
+    for _ in range(3):  # nor the records that a compaction would have written
         taker.wait(60 * SECOND)
         assert taker.take(SliceRequest), "it asks on"
         taker.log_answers(log.Tail, 7)
@@ -507,7 +507,7 @@ def test_a_read_that_came_before_a_checkpoint_is_answered_once_that_is_installed
 
 
 def test_the_slices_of_an_incomplete_checkpoint_are_forgotten() -> None:
-    """DBS-9: it replays the log instead, and is as if it had always done so."""
+    """DBS-9: it replays the log instead, with the same resulting state."""
     history = some_history(1, 40)
     giver, taker = Server(*history, answer_bytes=200), Server(peers=("m2",))
     serve(taker, giver, most=3)
@@ -525,7 +525,7 @@ def test_no_slice_of_a_version_that_is_not_applied() -> None:
 
 
 def test_a_server_reads_on_in_the_log_when_its_host_lets_it() -> None:
-    """Its checkpoint is behind: it pauses in the log, lest memory runs out, and answers meanwhile."""
+    """Its checkpoint is behind: it pauses in the log, to bound its memory, and answers meanwhile."""
     server = Server(commit(1, {b"k": b"1"}))
     server.core.follower.pause_ns = lambda: SECOND
     server.show(commit(2, {b"k": b"2"}))

@@ -115,8 +115,8 @@ def test_an_object_is_read_from_any_replica_of_its_shard_alone(clusters: Callabl
 
 
 def test_all_records_of_an_object_are_on_its_shard_after_compactions(clusters: Callable[..., Cluster]) -> None:
-    """Whoever asks for them: the placement is in the log. And with nothing but one replica of the shard, its history is
-    read and is what the records of that shard say."""
+    """For any requester, since the placement is in the log. The history can be read from one replica of the shard
+    alone, and agrees with the shard's records."""
     cluster = clusters(2, storage=4)
     with connect(cluster) as db, cluster.connect() as log, logdb.connect(cluster.ordering, timeout=60) as stranger:
         history = write(db)

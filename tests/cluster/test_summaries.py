@@ -44,8 +44,8 @@ def state(log: Log, placement: Placement) -> None:
 
 
 def write(draw: random.Random, log: Log, number: int, placement: Placement, snapshot: int) -> None:
-    """A transaction of any fate that writes some objects; it stands on the shard of its first key, or, as that of a
-    client which knows no placement, on any."""
+    """Append a transaction of any outcome that writes some objects, on the shard of its first key or, like a client
+    without the placement, on any shard."""
     writes: dict[bytes, Value] = {}
     for key in draw.sample(KEYS, draw.choice((1, 1, 2, 3))):
         writes[key] = draw.choice((b"%d" % number, b"%d" % number, None))
@@ -68,7 +68,7 @@ def write(draw: random.Random, log: Log, number: int, placement: Placement, snap
     log.place(shard, record)
 
 
-def told(log: Log, key: bytes, shard: int) -> tuple[int, list[tuple[int, Value]]]:
+def history_of(log: Log, key: bytes, shard: int) -> tuple[int, list[tuple[int, Value]]]:
     """The history of the key from any replica of the shard alone."""
     history = ShardHistory(key, shard)
     for gsn in range(log.oldest, len(log.records) + 1):
@@ -82,16 +82,16 @@ def meant(log: Log, version: int, value: Value) -> Value:
     """A large value itself."""
     if not isinstance(value, Place):
         return value
-    assert value.gsn >= log.oldest, f"DBS-13: version {version} stands in trimmed {value.gsn}"
+    assert value.gsn >= log.oldest, f"DBS-13: version {version} is in the trimmed record {value.gsn}"
     return log.records[value.gsn - 1][1]
 
 
 def check(log: Log, server: Server, placement: Placement) -> int:
-    """Each shard says of its objects what the mapping server says. Returns up to which version."""
+    """Each shard has the same history of its objects as the mapping server. Returns the version up to which it has."""
     reached = []
     replica = server.core.replica
     for key in KEYS:
-        through, versions = told(log, key, placement(key) or 1)
+        through, versions = history_of(log, key, placement(key) or 1)
         expected = list(replica.map.history(key, through, replica.coordinator.floor))
         assert [(version, meant(log, version, value)) for version, value in versions] == [
             (version, meant(log, version, value)) for version, value in expected
@@ -153,11 +153,11 @@ def test_a_shard_alone_has_the_history_of_its_objects(seed: int) -> None:
             assert check(log, server, placement) >= last
         length = len(log.records)
         rest(log, server)
-        assert len(log.records) == length, "there is nothing to tell, and it is told"
+        assert len(log.records) == length, "without new facts no summary is written"
 
 
 def are_caught() -> bool:
-    """Whether any seed shows that a history is wrong, or cannot be told."""
+    """Whether with any seed a history is wrong or missing."""
     for seed in SEEDS:
         for log, server, placement in play(seed):
             try:
@@ -169,9 +169,10 @@ def are_caught() -> bool:
 
 
 def changed(**fields: Any) -> Any:
-    """The encoder of summaries, which leaves something out."""
+    """An encoder of summaries that replaces some fields."""
     return mock.patch(
-        "logdb.cluster.mapping_server.summarizer.encode_summary", lambda told: encode_summary(told._replace(**fields))
+        "logdb.cluster.mapping_server.summarizer.encode_summary",
+        lambda summary: encode_summary(summary._replace(**fields)),
     )
 
 
@@ -198,14 +199,14 @@ def test_writes_after_the_last_summary_are_not_in_the_history() -> None:
     log.place(1, commit(2, {b"a/0": None}), commit(3, {b"a/0": b"no"}, conditions=[logdb.exists(b"b/9")]))
     server = made(log, "m1", 1)
     with pytest.raises(Unavailable, match="do not suffice for the history of b'a/0'"):
-        told(log, b"a/0", 1)
+        history_of(log, b"a/0", 1)
     rest(log, server)
     log.place(1, commit(4, {b"a/0": b"late"}))
-    assert told(log, b"a/0", 1) == (4, [(3, None), (2, b"first")])
+    assert history_of(log, b"a/0", 1) == (4, [(3, None), (2, b"first")])
     rest(log, server)
-    assert told(log, b"a/0", 1)[1][0] == (len(log.records) - 2, b"late")
+    assert history_of(log, b"a/0", 1)[1][0] == (len(log.records) - 2, b"late")
     with pytest.raises(Unavailable, match="b'b/0' is stated to live on shard 2, not 1"):
-        told(log, b"b/0", 1)
+        history_of(log, b"b/0", 1)
 
 
 def test_another_placement_is_summarized_from_the_start() -> None:
@@ -220,8 +221,8 @@ def test_another_placement_is_summarized_from_the_start() -> None:
     state(log, moved)
     log.place(2, commit(2, {b"a/0": b"on 2"}))
     rest(log, server)
-    assert [value for _, value in told(log, b"a/0", 2)[1]] == [b"on 2", b"on 1"]
-    assert told(log, b"a/0", 1) == (2, [(2, b"on 1")]), "true, up to where it was told"
+    assert [value for _, value in history_of(log, b"a/0", 2)[1]] == [b"on 2", b"on 1"]
+    assert history_of(log, b"a/0", 1) == (2, [(2, b"on 1")]), "correct up to its version"
 
 
 def test_a_shard_that_takes_no_appends_gets_no_summary() -> None:
@@ -243,7 +244,7 @@ def test_a_long_transaction_is_summarized_in_parts() -> None:
     rest(log, server)
     longest = max(len(payload) for tag, payload in log.records if tag == SUMMARY)
     assert longest < 2 * ROWS_BYTES < len(log.records[1][1])
-    assert told(log, b"b/0", 2) == told(log, b"b/1999", 2) == (2, [(2, b"small " * 30)])
+    assert history_of(log, b"b/0", 2) == history_of(log, b"b/1999", 2) == (2, [(2, b"small " * 30)])
 
 
 def test_without_a_placement_there_are_no_summaries() -> None:

@@ -1,4 +1,4 @@
-"""What compaction costs and gives back: also of a small database, and after it was interrupted."""
+"""The cost and the freed space of compaction, also for a small database and after an interruption."""
 
 from __future__ import annotations
 
@@ -74,19 +74,19 @@ def test_a_second_compaction_has_nothing_to_do(db: logdb.Database) -> None:
     assert log_bytes(db) == size
 
 
-def test_it_tells_what_it_read_wrote_and_freed(db: logdb.Database) -> None:
+def test_the_result_has_the_bytes_read_written_and_freed(db: logdb.Database) -> None:
     before = host_of(db).log.size()
     compacted = db.compact()
     data = KEYS * 506
     assert data <= compacted.read_bytes < 4 * data  # all runs, which have an older value of each key
-    assert data < compacted.written_bytes < 4 * data  # the copies, and a map that is written anew
+    assert data < compacted.written_bytes < 4 * data  # the copies, and the rewritten map
     grown = host_of(db).log.size() - before
     assert compacted.freed_bytes >= 4 * data
     assert compacted.freed_bytes >= -grown
 
 
 @pytest.mark.parametrize("then", ["in this process", "after closing", "after a kill"])
-def test_what_was_copied_is_not_copied_again(
+def test_copied_versions_are_not_copied_again(
     db: logdb.Database, tmp_path: Path, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupted compaction began from the beginning, and copied its own copies."""
@@ -119,7 +119,7 @@ def test_what_was_copied_is_not_copied_again(
         assert dict(rebuilt.scan()) == expected
 
 
-def test_it_costs_what_it_moves(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_cost_follows_from_the_moved_bytes(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each version was decoded, looked up in the map, noted in its overlay and written by a checkpoint of its own."""
     db.multi_put({b"%04d" % key: None for key in range(0, KEYS, 2)})
     db.checkpoint()
@@ -191,7 +191,7 @@ def test_garbage_above_the_share_is_compacted_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_has_no_garbage_is_left_alone(tmp_path: Path) -> None:
+def test_a_log_without_garbage_is_not_compacted(tmp_path: Path) -> None:
     with open_database(tmp_path, overlay_bytes=100_000, compact_above=0.3) as db:
         for number in range(2_000):
             db.put(b"%06d" % number, b"v" * 300)

@@ -97,7 +97,7 @@ def other_damage(size: int) -> list[Callable[[bytes], bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_damaged_the_database_opens_with_all_that_it_held(
+def test_the_database_opens_with_all_its_data_after_any_damage_of_the_map(
     copied: tuple[Path, Contents], seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, truth = copied
@@ -177,7 +177,7 @@ def test_rot_that_changes_no_time_is_found_once_a_row_of_it_was_read(
 
 
 def test_a_sound_map_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was cut short: a run that is not whole is not named."""
+    """After any interruption: the manifest names no incomplete run."""
     path, looked, crc_of = tmp_path / "db", list[str](), map_verifier.crc_of
     monkeypatch.setattr(map_verifier, "crc_of", lambda file: looked.append(file.name) or crc_of(file))
 

@@ -73,7 +73,7 @@ def test_a_failed_write_or_sync(tmp_path: Path, call: str, nth: int) -> None:
     disk.count, disk.fail_at = 0, nth
     with contextlib.suppress(logdb.Unavailable):
         commits(db, model, unknown)
-    disk.fail_at = 0  # it works again, but what it has forgotten nobody knows
+    disk.fail_at = 0  # the disk works again, but the lost writes are unknown
     writes = [
         lambda: db.put(b"k", b"1"),
         lambda: db.delete(b"k"),

@@ -101,7 +101,7 @@ def test_closing_in_a_child_leaves_the_parents_lock_and_log_alone(db: logdb.Data
     check(db)
 
 
-def test_what_was_closed_before_the_fork_closes_nothing_in_the_child(db: logdb.Database) -> None:
+def test_objects_closed_before_the_fork_close_nothing_in_the_child(db: logdb.Database) -> None:
     """Its descriptors' numbers are those of other files by now."""
     db.close()
     files = [os.open(db.path, os.O_RDONLY) for _ in range(20)]
@@ -162,7 +162,7 @@ def test_after_the_parent_has_closed_a_child_writes(db: logdb.Database) -> None:
 
 
 def test_children_forked_amid_writes_checkpoints_and_reads(tmp_path: Path) -> None:
-    """Whatever lock another thread holds at that moment."""
+    """The fork may come while another thread holds any lock."""
     done = threading.Event()
     failures: list[BaseException] = []
 
@@ -330,7 +330,7 @@ def test_preforked_workers_that_end_as_programs_do(tmp_path: Path) -> None:
     assert run(tmp_path, PREFORKING) == ["0 refused", "0 v", "1 refused", "1 v"]
 
 
-def test_a_child_leaves_what_its_parent_needs_of_a_directory(db: logdb.Database) -> None:
+def test_a_child_keeps_the_files_that_its_parent_needs(db: logdb.Database) -> None:
     """Plans of snapshots, and holds."""
     path = Path(db.path)
     hold = ExternalLease(path, 1, process_owner(os.getpid()))

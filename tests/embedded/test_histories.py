@@ -77,7 +77,7 @@ def test_list_append_is_strictly_serializable(db: logdb.Database) -> None:
     state: dict[bytes, bytes] = {}
     states = {0: dict(state)}
     for run in sorted((run for run in ran if run.appended), key=lambda run: run.version):
-        assert run.before < run.version, "a commit stands before one that had returned when it began"
+        assert run.before < run.version, "a commit was ordered before one that had returned when it began"
         assert run.reads == {key: state.get(key, b"") for key in run.reads}, "a read that no order explains"
         state.update(run.appended)
         states[run.version] = dict(state)

@@ -38,7 +38,7 @@ class Interrupting:
         sys.settrace(self._before)
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> None:
-        # What is raised in __del__ is lost, as Python says.
+        # Python discards exceptions raised in __del__.
         if frame.f_code.co_filename.startswith(HERE) and frame.f_code.co_name != "__del__":
             self.calls += 1
             if self.calls == self.at:
@@ -86,7 +86,7 @@ def test_at_any_call(tmp_path: Path, work: Callable[[Path], None]) -> None:
                 assert sum(1 for _ in db.scan()) == 20, at
         return interrupted
 
-    # In a child: what is raised while generators end is told on its standard error.
+    # In a child, since Python prints exceptions that are raised while generators end.
     assert in_child(interrupt_each) > SAMPLES // 2
     assert verify(path).damage == []
 

@@ -23,7 +23,7 @@ def in_another_process(script: str, path: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_second_writer_is_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_writer_gets_the_name_of_the_first(tmp_path: Path) -> None:
     with logdb.open(tmp_path) as db:
         db.put(b"k", b"1")
         with pytest.raises(logdb.DatabaseInUse, match=f"this process {os.getpid()} on .* read_only=True") as caught:
@@ -72,7 +72,7 @@ def test_a_reader_that_was_away_while_its_files_were_compacted(tmp_path: Path) -
         assert reader[b"k"] == b"last"
 
 
-def test_a_reader_that_was_there_before_the_writer(tmp_path: Path) -> None:
+def test_a_reader_that_opened_before_the_writer(tmp_path: Path) -> None:
     with logdb.open(tmp_path) as db:
         db.put(b"k", b"1")
     with logdb.open(tmp_path, read_only=True) as reader:

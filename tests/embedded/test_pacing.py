@@ -21,29 +21,29 @@ OVERLAY = 100_000
 SYNC_S = 0.002
 
 
-class Held:
-    """Checkpoints begin and get no further until `release`."""
+class BlockedCheckpoints:
+    """Checkpoints begin and then wait for `release`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self._released = threading.Event(), threading.Event()
         write = Checkpoint.write
 
-        def held(checkpoint: Checkpoint, overlay: Overlay) -> Iterator[int]:
+        def blocked(checkpoint: Checkpoint, overlay: Overlay) -> Iterator[int]:
             self.begun.set()
             self._released.wait()
             yield from write(checkpoint, overlay)
 
-        monkeypatch.setattr(Checkpoint, "write", held)
+        monkeypatch.setattr(Checkpoint, "write", blocked)
 
     def release(self) -> None:
         self._released.set()
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    held = Held(monkeypatch)
-    yield held
-    held.release()
+def blocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedCheckpoints]:
+    blocked = BlockedCheckpoints(monkeypatch)
+    yield blocked
+    blocked.release()
 
 
 def batches(count: int) -> list[dict[bytes, bytes]]:
@@ -62,7 +62,7 @@ def within_a_minute(work: Callable[[], None]) -> bool:
     return done.wait(60)
 
 
-def test_a_thread_writes_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held) -> None:
+def test_a_thread_writes_on_while_a_checkpoint_hangs(tmp_path: Path, blocked: BlockedCheckpoints) -> None:
     """It had waited for the end of the checkpoint, 23 s long, when twice the overlay was in memory."""
     with open_database(tmp_path, overlay_bytes=OVERLAY) as db:
 
@@ -71,11 +71,11 @@ def test_a_thread_writes_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held)
                 db.multi_put(batch)
 
         assert within_a_minute(write)
-        assert held.begun.is_set()
-        held.release()
+        assert blocked.begun.is_set()
+        blocked.release()
 
 
-def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held) -> None:
+def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, blocked: BlockedCheckpoints) -> None:
     with open_database(tmp_path, overlay_bytes=OVERLAY) as db:
 
         async def write() -> None:
@@ -84,11 +84,13 @@ def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held
                 await asyncio.gather(*[aio.put(key, value) for key, value in batch.items()])
 
         assert within_a_minute(lambda: asyncio.run(write()))
-        assert held.begun.is_set()
-        held.release()
+        assert blocked.begun.is_set()
+        blocked.release()
 
 
-def test_clients_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_write_on_while_a_checkpoint_hangs(
+    tmp_path: Path, blocked: BlockedCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = EmbeddedBackend.open
     monkeypatch.setattr(EmbeddedBackend, "open", lambda path, **options: opened(path, **options, overlay_bytes=OVERLAY))
     served = Served(tmp_path)
@@ -100,18 +102,20 @@ def test_clients_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held, m
                     db.multi_put(batch)
 
             assert within_a_minute(write)
-            assert held.begun.is_set()
+            assert blocked.begun.is_set()
     finally:
-        held.release()
+        blocked.release()
         served.close()
 
 
-def test_what_waits_for_the_checkpoint_is_acknowledged_at_the_end(tmp_path: Path, held: Held) -> None:
+def test_commits_that_wait_for_the_checkpoint_are_acknowledged_at_its_end(
+    tmp_path: Path, blocked: BlockedCheckpoints
+) -> None:
     async def write(db: logdb.Database) -> list[int]:
         aio = on_coroutines(db)
         pending = [asyncio.ensure_future(aio.multi_put(batch)) for batch in batches(30)]
         await asyncio.sleep(0)
-        held.release()
+        blocked.release()
         await aio.close()
         return await asyncio.gather(*pending)
 
@@ -178,7 +182,7 @@ def test_without_a_checkpoint_nothing_waits(pacer: Pacer, time: Time) -> None:
     assert waited(pacer, time, 50_000, 0) == 0
 
 
-def test_who_writes_more_waits_longer_and_the_fuller_the_longer(pacer: Pacer, time: Time) -> None:
+def test_larger_commits_wait_longer_and_the_wait_grows_with_the_overlay(pacer: Pacer, time: Time) -> None:
     pacer.begin(OVERLAY)
     waits = []
     for active in (0, OVERLAY // 2, OVERLAY, int(1.25 * OVERLAY)):

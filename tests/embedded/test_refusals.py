@@ -1,4 +1,4 @@
-"""What the system refuses when a database is opened or read is said as it is, and never called damage."""
+"""Errors of the system while a database is opened or read are reported as such, not as damage."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_without_files_or_memory(path: Path, read_only: bool) -> None:
     check_whole(path)
 
 
-def test_a_lock_that_could_not_be_signed_is_given_up(path: Path) -> None:
+def test_a_lock_without_a_written_owner_is_released(path: Path) -> None:
     """On a full disk, for example; here with no bytes allowed."""
 
     def body() -> list[str]:

@@ -39,7 +39,7 @@ def rebuilt(db: logdb.Database) -> logdb.Database:
     return open_database(Path(db.path), segment_bytes=30_000)
 
 
-def test_compaction_keeps_what_is_live_and_gives_the_disk_back(db: logdb.Database) -> None:
+def test_compaction_keeps_live_versions_and_frees_disk_space(db: logdb.Database) -> None:
     db.put(b"live", b"1")
     db.put(b"live and large", LARGE)
     for number in range(300):
@@ -59,7 +59,7 @@ def test_compaction_keeps_what_is_live_and_gives_the_disk_back(db: logdb.Databas
         assert next(rebuilt.history(b"live")).version == 1
 
 
-def test_compaction_reads_only_what_it_copies(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_reads_only_the_versions_that_it_copies(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had fetched older versions that stay where they are, each out of a relocation record that it decoded whole."""
     keys = [b"%04d" % number for number in range(300)]
     db.multi_put(dict.fromkeys(keys, b"first"))
@@ -76,7 +76,7 @@ def test_compaction_reads_only_what_it_copies(db: logdb.Database, monkeypatch: p
     assert db.at(before).multi_get(keys) == dict.fromkeys(keys, b"first")
 
 
-def test_what_is_live_in_the_segment_that_stays_can_be_read(db: logdb.Database) -> None:
+def test_live_versions_in_the_remaining_segment_can_be_read(db: logdb.Database) -> None:
     """The trim reached to the floor, and not to the end of the files that were kept."""
     db.put(b"large", LARGE)
     db.put(b"k", b"1")
@@ -157,7 +157,7 @@ def test_a_stale_snapshot_says_that_it_was_compacted_away(db: logdb.Database) ->
     assert [entry.value for entry in db.history(b"k")] == [b"9", b"8", b"7"]
 
 
-def test_reads_go_on_while_compaction_moves_what_they_read(db: logdb.Database) -> None:
+def test_reads_continue_while_compaction_moves_their_values(db: logdb.Database) -> None:
     expected = {b"%03d" % number: b"%d" % number + LARGE for number in range(40)}
     db.multi_put(expected)
     stop = threading.Event()
@@ -357,7 +357,7 @@ def test_a_scan_beside_new_keys(tmp_path: Path) -> None:
         assert wrong == []
 
 
-def test_rebuild_says_what_it_covers(tmp_path: Path) -> None:
+def test_rebuild_returns_the_covered_version(tmp_path: Path) -> None:
     with logdb.open(tmp_path) as db:
         version = db.put(b"k", b"1")
     seen: list[tuple[int, int]] = []
@@ -371,7 +371,7 @@ def test_rebuild_says_what_it_covers(tmp_path: Path) -> None:
 
 
 def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had a checkpoint by then, and decided the rest from a map that lacks what the trimmed prefix had told."""
+    """It had a checkpoint by then, and decided the rest from a map without the versions of the trimmed prefix."""
     with open_database(tmp_path / "db", segment_bytes=4_000) as db:
         db.put(b"old", b"1")
         for number in range(100):

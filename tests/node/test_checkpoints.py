@@ -29,7 +29,7 @@ NEVER = 1e9
 
 
 class Hosted:
-    """A mapping server, stepped by the test, with its map in a directory that it may share with nobody."""
+    """A mapping server, stepped by the test, with its map in a directory of its own."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
@@ -84,9 +84,9 @@ def content(replica: Replica) -> list[Part]:
     return [MapRows(tuple(map(bare, part.rows))) if isinstance(part, MapRows) else part for part in replica.image()]
 
 
-def test_what_a_restart_needs_is_not_pruned(tmp_path: Path) -> None:
-    """MAP-4: the tables cover 3; a compaction to 5 has ended; the server is killed before it has written what that
-    follows from. Then it reads what it read at 3, and decides as all others have."""
+def test_rows_that_a_restart_needs_are_not_pruned(tmp_path: Path) -> None:
+    """MAP-4: the tables cover 3; a compaction to 5 has ended; the server is killed before it has written the records of
+    that compaction. Then it reads the state at 3, and decides as all others have."""
     stale = commit(3, {b"other": b"stale"}, client=2, snapshot=1, reads=[b"k"])
     history = [
         commit(1, {b"k": b"first"}),
@@ -121,8 +121,8 @@ def test_what_a_restart_needs_is_not_pruned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_server_begins_again_with_what_the_log_says_wherever_it_was_killed(tmp_path: Path, seed: int) -> None:
-    """DBS-1, MAP-4: what the tables hold is the state at what they cover, neither more nor less."""
+def test_a_server_recovers_the_state_of_the_log_wherever_it_was_killed(tmp_path: Path, seed: int) -> None:
+    """DBS-1, MAP-4: the tables hold exactly the state at the version that they cover."""
     draw, log, number = random.Random(seed), Log(), 0
     writer = Server(on=log)
     for round_ in range(6):
@@ -155,7 +155,7 @@ def test_a_server_begins_again_with_what_the_log_says_wherever_it_was_killed(tmp
         asyncio.run(story())
 
 
-def test_what_is_dead_is_pruned_though_the_server_was_killed_before_it_could(tmp_path: Path) -> None:
+def test_dead_rows_are_pruned_after_the_server_was_killed_before_it_could(tmp_path: Path) -> None:
     history = [commit(number, {b"j": b"", b"k": b"%d" % number}) for number in range(1, 10)]
     history += [(BEGINNING, encode_beginning(CompactionBeginning(7, 9))), (ENDING, encode_ending(10))]
 

@@ -1,4 +1,4 @@
-"""The host of one core: timers, what is durable before what is said, and how it ends."""
+"""The host of one core: timers, durability before messages, and its end."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class Stored(NamedTuple):
 
 
 class Scripted:
-    """A core that does what it is told, and keeps what it hears."""
+    """A core that returns given effects, and records its events."""
 
     def __init__(self, react: Callable[[Event, int], list[Effect]], begin: list[Effect]) -> None:
         self.react, self.begin = react, begin
-        self.heard: list[Event] = []
+        self.events: list[Event] = []
 
     def start(self, now: int) -> list[Effect]:
         return self.begin
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        self.heard.append(event)
+        self.events.append(event)
         return self.react(event, now)
 
     def check_invariants(self) -> None:
@@ -64,7 +64,7 @@ class Scripted:
 
 
 class Network:
-    """Keeps what is sent."""
+    """Records sent messages."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
@@ -77,14 +77,14 @@ class GatedDisk(Disk):
     """Syncs wait until the test lets them through, or fail."""
 
     def __init__(self) -> None:
-        self.authenticator = threading.Event()
+        self.gate = threading.Event()
         self.entered = threading.Event()
         self.failing = self.full = False
         self.syncs = 0
 
     def sync(self, fd: int) -> None:
         self.entered.set()
-        assert self.authenticator.wait(DEADLINE_S)
+        assert self.gate.wait(DEADLINE_S)
         if self.failing:
             raise OSError(5, "Input/output error")
         self.syncs += 1
@@ -147,20 +147,20 @@ def test_messages_and_calls() -> None:
         host.receive("you:2", ["a", "b"])
         host.call(7, "c")
         events = [Received("you:2", "a"), Received("you:2", "b"), Call(7, "c")]
-        assert core.heard == events
+        assert core.events == events
         assert network.sent == [("you:2", event) for event in events]
         assert answers == [Answer(7, "done")] * 3
 
     run(test())
 
 
-def test_a_message_to_itself_comes_after_what_is_being_done() -> None:
+def test_a_message_to_itself_is_handled_after_the_current_event() -> None:
     async def test() -> None:
         core = Scripted(nothing, [Send("me:1", "hello"), Send("you:2", "first")])
         _, network = hosted(core)
-        assert core.heard == []
-        await until(lambda: core.heard)
-        assert core.heard == [Received("me:1", "hello")]
+        assert core.events == []
+        await until(lambda: core.events)
+        assert core.events == [Received("me:1", "hello")]
         assert network.sent == [("you:2", "first")]
 
     run(test())
@@ -173,27 +173,27 @@ def test_timers() -> None:
         begin += [SetTimer("moved", 2_000), CancelTimer("gone"), CancelTimer("never set"), SetTimer("past", 0)]
         core = Scripted(nothing, begin)
         host, _ = hosted(core, clock=clock)
-        await until(lambda: core.heard)
-        assert core.heard == [TimerFired("past")]
+        await until(lambda: core.events)
+        assert core.events == [TimerFired("past")]
         clock.now = 2_000
-        await until(lambda: len(core.heard) > 1)
+        await until(lambda: len(core.events) > 1)
         clock.now = 8_999
         for _ in range(20):
             await asyncio.sleep(0)
-        assert core.heard == [TimerFired("past"), TimerFired("moved")], "no timer rings before its time"
+        assert core.events == [TimerFired("past"), TimerFired("moved")], "no timer fires before its time"
         await host.close()
 
     run(test())
 
 
-def test_persisted_is_told_after_the_sync_and_once_for_what_came_meanwhile(tmp_path: Path) -> None:
+def test_persisted_is_sent_after_the_sync_and_once_for_all_records_meanwhile(tmp_path: Path) -> None:
     async def test() -> None:
         disk = GatedDisk()
-        disk.authenticator.set()
+        disk.gate.set()
         core = Scripted(lambda event, now: [], [Create("j", 1), Persist("j", 1, records(b"a"))])
         host, _, journals = with_disk(tmp_path, core, disk)
-        await until(lambda: Persisted("j", 2) in core.heard)
-        disk.authenticator.clear()
+        await until(lambda: Persisted("j", 2) in core.events)
+        disk.gate.clear()
         disk.entered.clear()
         core.react = lambda event, now: [] if type(event) is Persisted else [Persist("j", event.message, records(b"x"))]
         host.receive("you:2", [2])
@@ -201,19 +201,19 @@ def test_persisted_is_told_after_the_sync_and_once_for_what_came_meanwhile(tmp_p
         host.receive("you:2", [3])
         host.receive("you:2", [4])
         await asyncio.sleep(0)
-        assert [event for event in core.heard if type(event) is Persisted] == [Persisted("j", 2)]
+        assert [event for event in core.events if type(event) is Persisted] == [Persisted("j", 2)]
         before = disk.syncs
-        disk.authenticator.set()
-        await until(lambda: Persisted("j", 5) in core.heard)
-        assert [event.end for event in core.heard if type(event) is Persisted] == [2, 3, 5]
-        assert disk.syncs == before + 2, "what comes while a sync is under way shares the next one"
+        disk.gate.set()
+        await until(lambda: Persisted("j", 5) in core.events)
+        assert [event.end for event in core.events if type(event) is Persisted] == [2, 3, 5]
+        assert disk.syncs == before + 2, "records written during a sync share the next one"
         await host.close()
         journals.close()
 
     run(test())
 
 
-def test_a_clean_end_flushes_what_was_performed(tmp_path: Path) -> None:
+def test_a_clean_end_flushes_performed_writes(tmp_path: Path) -> None:
     async def test() -> None:
         disk = Disk()
         core = Scripted(nothing, [Create("j", 5), Persist("j", 5, records(b"a", b"b"))])
@@ -222,7 +222,7 @@ def test_a_clean_end_flushes_what_was_performed(tmp_path: Path) -> None:
         journals.close()
         assert await host.ended is None
         host.receive("you:2", ["too late"])
-        assert core.heard == []
+        assert core.events == []
         again = Journals(tmp_path / "journals", bytes(16))
         assert again.found()["j"][:2] == (5, 7)
         again.close()
@@ -234,7 +234,7 @@ def test_stored_records_are_sent_by_reference(tmp_path: Path) -> None:
     async def test() -> None:
         core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"a", b"b", b"c"))])
         host, network, journals = with_disk(tmp_path, core, Disk())
-        await until(lambda: core.heard)
+        await until(lambda: core.events)
         core.react = lambda event, now: [SendStored("you:2", Stored(1), "j", 2, 4)]
         host.receive("you:2", ["read"])
         assert network.sent == [("you:2", Stored(1, [(1, b"b"), (1, b"c")]))]
@@ -244,11 +244,11 @@ def test_stored_records_are_sent_by_reference(tmp_path: Path) -> None:
     run(test())
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_records_are_reported_to_the_core(tmp_path: Path) -> None:
     async def test() -> None:
         core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"a" * 100, b"b" * 100))])
         host, network, journals = with_disk(tmp_path, core, Disk())
-        await until(lambda: core.heard)
+        await until(lambda: core.events)
         (store,) = tmp_path.glob("journals/j*/*.log")
         data = store.read_bytes()
         with store.open("r+b") as file:
@@ -257,9 +257,9 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         effect = SendStored("you:2", Stored(1), "j", 1, 3)
         core.react = lambda event, now: [effect] if type(event) is Received else []
         host.receive("you:2", ["read"])
-        await until(lambda: type(core.heard[-1]) is Unreadable)
-        assert core.heard[-1].effect == effect
-        assert str(store) in core.heard[-1].reason
+        await until(lambda: type(core.events[-1]) is Unreadable)
+        assert core.events[-1].effect == effect
+        assert str(store) in core.events[-1].reason
         assert network.sent == []
         await host.close()
         journals.close()
@@ -267,7 +267,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_core_that_cannot_explain_what_it_sees_ends_the_host() -> None:
+def test_a_protocol_violation_ends_the_host() -> None:
     async def test() -> None:
         def react(event: Event, now: int) -> list[Effect]:
             raise ProtocolViolation("SCA-3")
@@ -277,7 +277,7 @@ def test_a_core_that_cannot_explain_what_it_sees_ends_the_host() -> None:
         with pytest.raises(ProtocolViolation, match="SCA-3"):
             await host.ended
         host.receive("you:2", ["more"])
-        assert core.heard == [TimerFired("soon")]
+        assert core.events == [TimerFired("soon")]
 
     run(test())
 
@@ -293,20 +293,20 @@ def test_a_core_that_stops(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_failed_sync_ends_the_host_and_nothing_is_told(tmp_path: Path) -> None:
+def test_a_failed_sync_ends_the_host_without_an_event(tmp_path: Path) -> None:
     async def test() -> None:
         disk = GatedDisk()
-        disk.authenticator.set()
+        disk.gate.set()
         core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"0"))])
         host, _, journals = with_disk(tmp_path, core, disk)
-        await until(lambda: core.heard)
+        await until(lambda: core.events)
         disk.failing = True
         core.react = lambda event, now: [Persist("j", 2, records(b"a"))]
-        heard = len(core.heard)
+        events = len(core.events)
         host.receive("you:2", ["write"])
         with pytest.raises(LogFailed, match="Input/output error"):
             await host.ended
-        assert core.heard[heard:] == [Received("you:2", "write")]
+        assert core.events[events:] == [Received("you:2", "write")]
         journals.close()
 
     run(test())
@@ -317,24 +317,24 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     async def test() -> None:
         disk = GatedDisk()
-        disk.authenticator.set()
-        told: list[str] = []
+        disk.gate.set()
+        reasons: list[str] = []
         core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"0"))])
-        host, _, journals = with_disk(tmp_path, core, disk, full=told.append)
-        await until(lambda: core.heard)
+        host, _, journals = with_disk(tmp_path, core, disk, full=reasons.append)
+        await until(lambda: core.events)
         disk.full = True
         big = 1 << 20
         core.react = lambda event, now: [Persist("j", 2, records(bytes(big)))] if type(event) is Received else []
         host.receive("you:2", ["write"])
-        await until(lambda: told)
-        assert "is full" in told[0]
+        await until(lambda: reasons)
+        assert "is full" in reasons[0]
         for _ in range(50):
             await asyncio.sleep(0.001)
-        assert Persisted("j", 3) not in core.heard
+        assert Persisted("j", 3) not in core.events
         disk.full = False
-        await until(lambda: Persisted("j", 3) in core.heard)
-        assert len(told) == 2
-        assert told[1] == ""
+        await until(lambda: Persisted("j", 3) in core.events)
+        assert len(reasons) == 2
+        assert reasons[1] == ""
         await host.close()
         journals.close()
 

@@ -1,4 +1,4 @@
-"""Real processes: they start, stop, are killed, and nothing that was acknowledged is lost or there twice."""
+"""Real processes: they start, stop and are killed, and no acknowledged record is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from logdb.wire.envelopes import EXCHANGE
 from tests.harness.cluster_processes import WAIT_S, Processes
 
 AT_LEAST = 30
-"""So many records are acknowledged between one event and the next."""
+"""Number of records acknowledged between one event and the next."""
 
 
 class Appender:
@@ -52,7 +52,7 @@ class Appender:
                 self._progress.notify_all()
 
     def go_on(self, records: int = AT_LEAST) -> None:
-        """Return when so many more records have been acknowledged."""
+        """Return when `count` more records have been acknowledged."""
         with self._progress:
             wanted = len(self.acknowledged) + records
             assert self._progress.wait_for(lambda: self.failure or len(self.acknowledged) >= wanted, WAIT_S)
@@ -76,7 +76,7 @@ def everything(log: RemoteLog) -> dict[int, bytes]:
 
 
 def check(log: RemoteLog, acknowledged: list[tuple[int, bytes]]) -> None:
-    """What was acknowledged is where it was said to be, and nothing is there twice."""
+    """Each acknowledged record has its acknowledged GSN, and no record is duplicated."""
     found = everything(log)
     assert [(gsn, found.get(gsn)) for gsn, _ in acknowledged] == acknowledged
     assert [payload for payload, times in Counter(found.values()).items() if times > 1] == []
@@ -155,7 +155,7 @@ def test_a_wrong_configuration_is_one_line(tmp_path: Path) -> None:
 
 
 def test_ordering_replicas_that_lose_their_disks_come_back(tmp_path: Path) -> None:
-    """First the one that leads, then another: what was acknowledged is there, and the log goes on."""
+    """First the leader, then another one: acknowledged records remain, and appends continue."""
     with Processes(tmp_path, ordering=3, storage=1, aggregators=0, failures=0, policy="finalize-and-add") as processes:
         processes.start_all()
         with logdb.log.connect([processes.addresses[name] for name in ("o1", "o2", "o3")]) as log:

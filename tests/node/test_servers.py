@@ -1,4 +1,4 @@
-"""Servers on their directories: started again they go on, replaced they begin anew, damaged they say what to do."""
+"""Servers and their directories: restarted, replaced, or with damage that their errors explain."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_each_role_goes_on_where_it_was(clusters: Callable[..., Cluster], name: 
             log.append(numbered(20 * life))
             in_shared_loop(cluster.end(name))
             in_shared_loop(cluster.begin(name))
-        assert len(log.view().active) == 1, "nobody was suspected"
+        assert len(log.view().active) == 1, "no server was suspected"
         assert payloads(log, 60) == [payload for _, payload in numbered(0, 60)]
 
 
@@ -87,7 +87,7 @@ def test_a_whole_cluster_goes_on_where_it_was(clusters: Callable[..., Cluster]) 
         assert payloads(log, 40) == [payload for _, payload in numbered(0, 40)]
 
 
-def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..., Cluster]) -> None:
+def test_a_replaced_server_starts_again_as_a_spare(clusters: Callable[..., Cluster]) -> None:
     cluster = clusters(storage=3, failures=1, policy="remove-and-replace")
     cluster.start(shards=1)
     with cluster.connect() as log:
@@ -107,7 +107,7 @@ def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..
         assert payloads(log, 40) == [payload for _, payload in numbered(0, 40)]
 
 
-def test_a_server_that_was_replaced_while_it_was_down_serves_what_another_one_has_lost(
+def test_a_server_replaced_while_it_was_down_serves_records_that_another_one_has_lost(
     clusters: Callable[..., Cluster],
 ) -> None:
     """f = 1: one server is merely down, and the other one loses its disk before a successor has copied anything."""
@@ -130,7 +130,7 @@ def test_a_server_that_was_replaced_while_it_was_down_serves_what_another_one_ha
         assert payloads(log, 70) == [payload for _, payload in numbered(0, 70)]
 
 
-def test_another_client_is_told_what_became_of_an_append_whose_client_has_ended(
+def test_another_client_gets_the_outcome_of_an_append_whose_client_has_ended(
     clusters: Callable[..., Cluster],
 ) -> None:
     cluster = clusters(storage=2, failures=1)
@@ -170,7 +170,7 @@ def test_another_client_is_told_what_became_of_an_append_whose_client_has_ended(
     assert in_shared_loop(ask()) == found[number]
 
 
-def test_a_damaged_journal_stops_its_server_and_nobody_else(clusters: Callable[..., Cluster]) -> None:
+def test_a_damaged_journal_stops_only_its_server(clusters: Callable[..., Cluster]) -> None:
     cluster = clusters(storage=4, failures=1, suspect_after_ms=2_000)
     cluster.start(shards=1)
     with cluster.connect() as log:
@@ -203,10 +203,10 @@ def test_an_ordering_replica_without_its_journal_does_not_start(clusters: Callab
         in_shared_loop(cluster.begin("o1"))
 
 
-def test_an_ordering_layer_that_was_founded_anew_gets_nothing_of_the_old_log(
+def test_a_newly_founded_ordering_layer_gets_no_record_of_the_old_log(
     clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would order from 1 again what its servers have had at these GSNs for long."""
+    """It would give GSNs from 1 on again, at which its servers have older records."""
     whys: list[str] = []
 
     def refusal_reason(mine: Hello, theirs: Hello) -> str:
@@ -267,13 +267,13 @@ def test_the_embedded_parts_load_without_grpc() -> None:
 # ---- clients
 
 
-def test_nobody_answers() -> None:
+def test_no_server_answers() -> None:
     address = next(free_addresses())
     with pytest.raises(Unavailable, match=f"no server answers within 0.2 seconds: {address} .connection refused"):
         connect(address, timeout=0.2)
 
 
-def test_any_server_tells_where_the_cluster_is(clusters: Callable[..., Cluster]) -> None:
+def test_any_server_returns_the_addresses_of_the_cluster(clusters: Callable[..., Cluster]) -> None:
     cluster = clusters(replicas=3)
     cluster.start(shards=1)
     dead = next(free_addresses())
@@ -282,7 +282,7 @@ def test_any_server_tells_where_the_cluster_is(clusters: Callable[..., Cluster])
             assert list(log.append([(1, name.encode())]))
 
 
-def test_a_cluster_that_is_gone_is_waited_for_until_the_deadline(clusters: Callable[..., Cluster]) -> None:
+def test_an_unreachable_cluster_is_tried_until_the_deadline(clusters: Callable[..., Cluster]) -> None:
     cluster = clusters()
     cluster.start(shards=1)
     with connect(cluster.ordering[0], timeout=0.2) as log:
@@ -364,7 +364,7 @@ def test_the_same_for_asyncio(clusters: Callable[..., Cluster]) -> None:
     in_shared_loop(use())
 
 
-def test_time_never_goes_back_and_never_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_always_advances(monkeypatch: pytest.MonkeyPatch) -> None:
     wall, passed = [10_000], [0]
     monkeypatch.setattr("logdb.node.clock.time.time_ns", lambda: wall[0])
     monkeypatch.setattr("logdb.node.clock.since_boot", lambda: passed[0])

@@ -1,4 +1,4 @@
-"""Where a server makes its syncs: in its loop while the disk is quick, else in a thread."""
+"""A server syncs in its loop while the disk is fast, else in a thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_quick_disk_is_waited_for_in_the_loop(
 ) -> None:
     monkeypatch.setattr(acknowledgements, "HANDOVER_S", 1e9)
     three_writes(served)
-    assert [name == "logdb-sync" for name in threads] == [True, False, False], "the first one tells how quick it is"
+    assert [name == "logdb-sync" for name in threads] == [True, False, False], "the first one measures the disk"
 
 
 def test_a_slow_disk_is_waited_for_in_a_thread(
@@ -50,7 +50,7 @@ def test_a_slow_disk_is_waited_for_in_a_thread(
     assert threads == ["logdb-sync"] * 3
 
 
-def test_what_a_sync_in_the_loop_fails_to_make_durable_is_not_known_to_be(
+def test_records_of_a_failed_sync_in_the_loop_are_not_reported_as_durable(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acknowledgements, "HANDOVER_S", math.inf)

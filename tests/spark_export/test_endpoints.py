@@ -219,7 +219,9 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
         gone.rows()
 
 
-def test_a_compaction_that_begins_before_the_hold_is_received(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_that_begins_before_the_lease_is_received(
+    cluster: Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The floor moves between the request for it and the hold."""
     db = cluster.db
     disconnect()
@@ -256,7 +258,7 @@ def test_a_stream_that_cannot_look_up_old_values_fails(
     query.reader.stop()
 
 
-def test_a_stream_holds_only_its_offset(server: Behind) -> None:
+def test_a_stream_leases_only_its_offset(server: Behind) -> None:
     disconnect()
     query = Query(server.endpoints)
     for _ in range(2):
@@ -268,7 +270,7 @@ def test_a_stream_holds_only_its_offset(server: Behind) -> None:
     query.reader.stop()
 
 
-def test_a_failed_plan_leaves_no_hold(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_plan_leaves_no_lease(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     disconnect()
     call, hold, end = ClusterBackend.call, ClusterBackend.lease, ClusterBackend.end
     holders: list[object] = []

@@ -146,7 +146,7 @@ def test_values_at_a_version(sourced: Sourced) -> None:
     sourced.source.release("nothing")
 
 
-def test_a_hold_keeps_its_version_from_compaction_until_its_release(own: Sourced) -> None:
+def test_a_lease_keeps_its_version_from_compaction_until_its_release(own: Sourced) -> None:
     db, source = own.db, own.source
     while db.compact(own.versions[1]).floor < own.versions[1]:  # until the holds of planners have ended
         pass

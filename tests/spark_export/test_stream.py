@@ -234,7 +234,7 @@ def test_without_types_a_stream_has_the_columns_of_a_snapshot(open_small: OpenSm
     query.reader.stop()
 
 
-def test_the_hold_of_an_ended_process_is_ignored(open_small: OpenSmall) -> None:
+def test_the_lease_of_an_ended_process_is_ignored(open_small: OpenSmall) -> None:
     db = open_small()
     for number in range(5):
         db.put(b"k", b"%d" % number)

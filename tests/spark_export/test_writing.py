@@ -184,7 +184,7 @@ def test_one_of_two_concurrent_attempts_counts(served: Served) -> None:
         assert db.multi_get([b"k", b"l"]) == {b"k": b"changed since", b"l": b"1"}
 
 
-def test_to_servers_all_or_nothing(job: Callable[..., Job], served: Served) -> None:
+def test_an_atomic_job_at_servers(job: Callable[..., Job], served: Served) -> None:
     write = job(endpoints=served.address, atomic="true")
     with logdb.connect(served.address) as db:
         messages = [write.task(part) for part in range(3)]

@@ -272,7 +272,7 @@ def test_whatever_ends_a_verification_ends_its_processes(tmp_path: Path, how: si
     if how is signal.SIGINT:
         assert errors.rstrip().endswith(b"KeyboardInterrupt")
         assert list(scratch.iterdir()) == []
-    while processes_of(process.pid):  # they end when they hear nothing more
+    while processes_of(process.pid):  # they end when their pipe is closed
         pass
 
 

@@ -58,7 +58,7 @@ def test_a_sound_database_has_a_clean_bill(closed: Path) -> None:
     assert found.bytes_checked >= sum(file.stat().st_size for file in (closed / "log").iterdir())
 
 
-def test_every_flipped_byte_of_the_log_is_named_and_never_served(closed: Path, tmp_path: Path) -> None:
+def test_every_flipped_byte_of_the_log_is_reported_and_not_served(closed: Path, tmp_path: Path) -> None:
     truth = contents(closed)
     path = tmp_path / "db"
     shutil.copytree(closed, path)
@@ -101,7 +101,7 @@ def test_every_flipped_byte_of_the_identity_is_named(closed: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("share", range(2))
 def test_damage_in_the_checkpoint_is_found_and_mended_from_the_log(closed: Path, tmp_path: Path, share: int) -> None:
-    """Whatever byte of a run or of the manifest it is."""
+    """For any byte of a run or of the manifest."""
     truth = contents(closed)
     path = tmp_path / "db"
     shutil.copytree(closed, path)
@@ -158,7 +158,7 @@ def test_an_audit_names_the_first_commit_that_was_decided_otherwise(closed: Path
     assert f"at version {victim} (the victim): its decision record says aborted" in found.difference
 
 
-def test_an_audit_of_a_trimmed_log_says_what_it_took_on_trust(tmp_path: Path) -> None:
+def test_an_audit_of_a_trimmed_log_reports_the_trusted_commits(tmp_path: Path) -> None:
     path = tmp_path / "db"
     from logdb.embedded import EmbeddedBackend
 
@@ -192,7 +192,7 @@ def test_a_rebuild_beside_a_reader_of_this_process(closed: Path, tmp_path: Path)
     assert verify(path).damage == []
 
 
-def test_settled_outcomes_of_any_sequence_number_are_no_damage(tmp_path: Path) -> None:
+def test_settled_outcomes_of_any_sequence_number_are_not_damage(tmp_path: Path) -> None:
     """The least and the greatest, of clients that have others and of such that have none; compacted away, too."""
     path = tmp_path / "data"
     for client in (0, 1, (1 << 64) - 1):
@@ -221,21 +221,21 @@ def test_verifying_imports_nothing_from_the_current_directory(
     assert verify(closed).damage == []
 
 
-def test_what_keeps_a_checkpoint_from_being_checked_is_no_damage(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told() -> str:
+def test_a_checkpoint_that_could_not_be_checked_is_not_damaged(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def message() -> str:
         with pytest.raises(logdb.Unavailable, match="could not be checked, which says nothing about it") as caught:
             verify(closed)
         return str(caught.value)
 
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/no/python")
-        assert "/no/python: No such file or directory" in told()
+        assert "/no/python: No such file or directory" in message()
     with monkeypatch.context() as patch:
         patch.setenv("PYTHONHOME", "/no/python")
-        assert told()
+        assert message()
     for limited, least in (resource.RLIMIT_AS, 32 << 20), (resource.RLIMIT_NOFILE, 6):
         limit = partial(resource.setrlimit, limited, (least, resource.getrlimit(limited)[1]))
         with monkeypatch.context() as patch:
             patch.setattr(subprocess, "Popen", partial(subprocess.Popen, preexec_fn=limit))
-            assert told()
+            assert message()
     assert verify(closed).damage == []

@@ -1,4 +1,4 @@
-"""The declaration of Scalog says of each core which messages it accepts."""
+"""The declaration of Scalog has the messages that each core accepts."""
 
 from __future__ import annotations
 

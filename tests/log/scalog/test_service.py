@@ -44,7 +44,7 @@ async def exchange(parcels: AsyncIterator[bytes], context: Any) -> AsyncIterator
 
 
 async def answers_to(*parcels: Parcel) -> list[Parcel]:
-    """What a node answers to a client that has only the schema."""
+    """The answers of a node to a client that has only the schema."""
     server = grpc.aio.server(options=OPTIONS)
     service, method = EXCHANGE[1:].split("/")
     handler = grpc.stream_stream_rpc_method_handler(exchange)
@@ -79,7 +79,7 @@ def test_a_conversation() -> None:
     assert len(large.batches[0]) == (5 << 20) + 9
 
 
-def test_another_version_is_told_so() -> None:
+def test_another_version_is_refused() -> None:
     (refusal,) = asyncio.run(answers_to(hello(VERSION + 1), hello(VERSION)))
     assert f"client-5 speaks version {VERSION + 1} of LogDB's protocol" in refusal.refusal
     assert "upgrade LogDB at 127.0.0.1:7400" in refusal.refusal

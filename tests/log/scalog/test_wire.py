@@ -44,7 +44,7 @@ def test_a_replication_is_split_by_records(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("chosen", [1, 3])
 def test_a_stretch_of_the_log_is_cut_short(monkeypatch: pytest.MonkeyPatch, chosen: int) -> None:
-    """The shard owns 100 to 109 and 120 to 129 of 100 to 139; every `chosen`-th has a tag that was asked for."""
+    """The shard owns 100 to 109 and 120 to 129 of 100 to 139; every `chosen`-th has a requested tag."""
     tight(monkeypatch, 1000)
     owned = [*range(100, 110), *range(120, 130)]
     records = tuple(LogRecord(gsn, 9, 1, bytes(150)) for gsn in owned[::chosen])
