@@ -56,6 +56,8 @@ REPLICA: Final = Role(
             m.TrimRequest,
             m.ViewRequest,
             m.Copying,
+            m.DurableRequest,
+            m.DurableResponse,
         }
     ),
     sends=frozenset(
@@ -76,6 +78,8 @@ REPLICA: Final = Role(
             m.TrimResponse,
             m.ViewResponse,
             m.Copying,
+            m.DurableRequest,
+            m.DurableResponse,
         }
     ),
     is_ready=lambda core: core.paxos.has_joined,

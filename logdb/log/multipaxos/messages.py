@@ -210,3 +210,16 @@ class Copying(NamedTuple):
     """Replica to the other replicas, again and again until `missing` is 0: so many records are still to be copied."""
 
     missing: int
+
+
+class DurableRequest(NamedTuple):
+    """Replica to another replica: are all your records before `gsn` durable? Sent before a snapshot is used (MPX-9)."""
+
+    gsn: int
+
+
+class DurableResponse(NamedTuple):
+    """Yes: the sender has all records from its oldest one to `gsn` - 1 in its record journals, durably. There is no
+    answer otherwise; the request is repeated."""
+
+    gsn: int

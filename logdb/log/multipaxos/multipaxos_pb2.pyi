@@ -203,8 +203,20 @@ class Copying(_message.Message):
     missing: int
     def __init__(self, missing: _Optional[int] = ...) -> None: ...
 
+class DurableRequest(_message.Message):
+    __slots__ = ("gsn",)
+    GSN_FIELD_NUMBER: _ClassVar[int]
+    gsn: int
+    def __init__(self, gsn: _Optional[int] = ...) -> None: ...
+
+class DurableResponse(_message.Message):
+    __slots__ = ("gsn",)
+    GSN_FIELD_NUMBER: _ClassVar[int]
+    gsn: int
+    def __init__(self, gsn: _Optional[int] = ...) -> None: ...
+
 class Kinds(_message.Message):
-    __slots__ = ("multipaxos_append_request", "multipaxos_append_response", "multipaxos_append_refused", "multipaxos_append_status_request", "multipaxos_append_status", "multipaxos_read_request", "multipaxos_read_response", "multipaxos_read_failed", "multipaxos_pull", "multipaxos_pulled", "multipaxos_time_request", "multipaxos_time_response", "multipaxos_tail_request", "multipaxos_tail_response", "multipaxos_not_leader", "multipaxos_trim_request", "multipaxos_trim_response", "multipaxos_view_request", "multipaxos_view_response", "multipaxos_copying")
+    __slots__ = ("multipaxos_append_request", "multipaxos_append_response", "multipaxos_append_refused", "multipaxos_append_status_request", "multipaxos_append_status", "multipaxos_read_request", "multipaxos_read_response", "multipaxos_read_failed", "multipaxos_pull", "multipaxos_pulled", "multipaxos_time_request", "multipaxos_time_response", "multipaxos_tail_request", "multipaxos_tail_response", "multipaxos_not_leader", "multipaxos_trim_request", "multipaxos_trim_response", "multipaxos_view_request", "multipaxos_view_response", "multipaxos_copying", "multipaxos_durable_request", "multipaxos_durable_response")
     MULTIPAXOS_APPEND_REQUEST_FIELD_NUMBER: _ClassVar[int]
     MULTIPAXOS_APPEND_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     MULTIPAXOS_APPEND_REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +237,8 @@ class Kinds(_message.Message):
     MULTIPAXOS_VIEW_REQUEST_FIELD_NUMBER: _ClassVar[int]
     MULTIPAXOS_VIEW_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     MULTIPAXOS_COPYING_FIELD_NUMBER: _ClassVar[int]
+    MULTIPAXOS_DURABLE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    MULTIPAXOS_DURABLE_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     multipaxos_append_request: AppendRequest
     multipaxos_append_response: AppendResponse
     multipaxos_append_refused: AppendRefused
@@ -245,4 +259,6 @@ class Kinds(_message.Message):
     multipaxos_view_request: ViewRequest
     multipaxos_view_response: ViewResponse
     multipaxos_copying: Copying
-    def __init__(self, multipaxos_append_request: _Optional[_Union[AppendRequest, _Mapping]] = ..., multipaxos_append_response: _Optional[_Union[AppendResponse, _Mapping]] = ..., multipaxos_append_refused: _Optional[_Union[AppendRefused, _Mapping]] = ..., multipaxos_append_status_request: _Optional[_Union[AppendStatusRequest, _Mapping]] = ..., multipaxos_append_status: _Optional[_Union[AppendStatus, _Mapping]] = ..., multipaxos_read_request: _Optional[_Union[ReadRequest, _Mapping]] = ..., multipaxos_read_response: _Optional[_Union[ReadResponse, _Mapping]] = ..., multipaxos_read_failed: _Optional[_Union[ReadFailed, _Mapping]] = ..., multipaxos_pull: _Optional[_Union[Pull, _Mapping]] = ..., multipaxos_pulled: _Optional[_Union[Pulled, _Mapping]] = ..., multipaxos_time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., multipaxos_time_response: _Optional[_Union[TimeResponse, _Mapping]] = ..., multipaxos_tail_request: _Optional[_Union[TailRequest, _Mapping]] = ..., multipaxos_tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., multipaxos_not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., multipaxos_trim_request: _Optional[_Union[TrimRequest, _Mapping]] = ..., multipaxos_trim_response: _Optional[_Union[TrimResponse, _Mapping]] = ..., multipaxos_view_request: _Optional[_Union[ViewRequest, _Mapping]] = ..., multipaxos_view_response: _Optional[_Union[ViewResponse, _Mapping]] = ..., multipaxos_copying: _Optional[_Union[Copying, _Mapping]] = ...) -> None: ...
+    multipaxos_durable_request: DurableRequest
+    multipaxos_durable_response: DurableResponse
+    def __init__(self, multipaxos_append_request: _Optional[_Union[AppendRequest, _Mapping]] = ..., multipaxos_append_response: _Optional[_Union[AppendResponse, _Mapping]] = ..., multipaxos_append_refused: _Optional[_Union[AppendRefused, _Mapping]] = ..., multipaxos_append_status_request: _Optional[_Union[AppendStatusRequest, _Mapping]] = ..., multipaxos_append_status: _Optional[_Union[AppendStatus, _Mapping]] = ..., multipaxos_read_request: _Optional[_Union[ReadRequest, _Mapping]] = ..., multipaxos_read_response: _Optional[_Union[ReadResponse, _Mapping]] = ..., multipaxos_read_failed: _Optional[_Union[ReadFailed, _Mapping]] = ..., multipaxos_pull: _Optional[_Union[Pull, _Mapping]] = ..., multipaxos_pulled: _Optional[_Union[Pulled, _Mapping]] = ..., multipaxos_time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., multipaxos_time_response: _Optional[_Union[TimeResponse, _Mapping]] = ..., multipaxos_tail_request: _Optional[_Union[TailRequest, _Mapping]] = ..., multipaxos_tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., multipaxos_not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., multipaxos_trim_request: _Optional[_Union[TrimRequest, _Mapping]] = ..., multipaxos_trim_response: _Optional[_Union[TrimResponse, _Mapping]] = ..., multipaxos_view_request: _Optional[_Union[ViewRequest, _Mapping]] = ..., multipaxos_view_response: _Optional[_Union[ViewResponse, _Mapping]] = ..., multipaxos_copying: _Optional[_Union[Copying, _Mapping]] = ..., multipaxos_durable_request: _Optional[_Union[DurableRequest, _Mapping]] = ..., multipaxos_durable_response: _Optional[_Union[DurableResponse, _Mapping]] = ...) -> None: ...

@@ -35,6 +35,8 @@ from logdb.log.multipaxos.messages import (
     AppendStatus,
     AppendStatusRequest,
     Copying,
+    DurableRequest,
+    DurableResponse,
     NotLeader,
     Pull,
     Pulled,
@@ -56,6 +58,7 @@ from logdb.log.multipaxos.state import LogState
 from logdb.log.record_clock import is_beyond_any_pause
 
 FLUSH: Final = "multipaxos.flush"
+SAVE: Final = "multipaxos.save"
 COPYING_PERIODS: Final = 10
 """A replica that has said that it copies records is shown so for so many of its periods."""
 
@@ -85,6 +88,8 @@ class MultiPaxosReplica:
         self._snapshot_oldest = 1
         self._snapshot: tuple[int, int, int, bytes] | None = None
         self._saving: deque[int] = deque()
+        self._durable_at: set[Address] = set()
+        self._asked_others = False
         self._saved_oldest = 1
         self._copying: dict[int, int] = {}
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
@@ -95,6 +100,8 @@ class MultiPaxosReplica:
             Pulled: self._pulled,
             ReadFailed: self._read_failed,
             Copying: self._copies,
+            DurableRequest: self._durable_request,
+            DurableResponse: self._durable_response,
             TailRequest: self._confirmed_question,
             TimeRequest: self._confirmed_question,
             TrimRequest: self._trim,
@@ -187,25 +194,42 @@ class MultiPaxosReplica:
 
     def _save(self, now: int) -> None:
         """Save the state when that lets many commands or trimmed records go, as soon as the records of these commands
-        are on the medium (MPX-8)."""
+        are on the medium here (MPX-8), and at more than half of all replicas (MPX-9)."""
         state, large = self.state, max(self.config.snapshot_bytes, 8 * self._snapshot_bytes)
         is_due = self.paxos.uncompacted_bytes > large or state.oldest > self._snapshot_oldest
         if self._snapshot is None and is_due and not state.fragments:
             self.store.flush()
             self._snapshot = self.slot, state.next_gsn, state.oldest, state.to_bytes()
+            self._durable_at.clear()
         if self._snapshot is None:
             return
         slot, next_gsn, oldest, snapshot = self._snapshot
-        if self.store.is_durable(max(self._saved_gsn, state.oldest), next_gsn):
+        if not self.store.is_durable(max(self._saved_gsn, state.oldest), next_gsn):
+            return
+        if self._is_durable_at_most_replicas(next_gsn):
             self._snapshot, self._saved_gsn, self._snapshot_bytes = None, next_gsn, len(snapshot)
             self._snapshot_oldest = oldest
             self._saving.append(oldest)
             self._absorb(self.paxos.compact(slot, snapshot, now), now)
 
+        elif not self._asked_others:
+            self._asked_others = True
+            for replica in self.config.replicas:
+                if replica != self.config.address:
+                    self._out.append(Send(replica, DurableRequest(next_gsn)))
+            self._out.append(SetTimer(SAVE, now + self.config.copy_ns))
+
+    def _is_durable_at_most_replicas(self, gsn: int) -> bool:
+        is_here = self.store.is_durable(self.state.oldest, gsn)
+        return len(self._durable_at) + is_here > len(self.config.replicas) // 2
+
     def _timer(self, name: str, now: int) -> None:
         if name == FLUSH:
             self._flush_set = False
             self.store.flush()
+        elif name == SAVE:
+            self._asked_others = False
+            self._durable_at.clear()
         elif name == COPY:
             self.copier.on_timer(now)
 
@@ -327,6 +351,15 @@ class MultiPaxosReplica:
         self._confirming.clear()
 
     # ---- from other replicas
+
+    def _durable_request(self, message: DurableRequest, sender: Address, now: int) -> None:
+        self.store.flush()
+        if sender in self.config.replicas and self.store.is_durable(self.state.oldest, message.gsn):
+            self._out.append(Send(sender, DurableResponse(message.gsn)))
+
+    def _durable_response(self, message: DurableResponse, sender: Address, now: int) -> None:
+        if sender in self.config.replicas and self._snapshot is not None and message.gsn == self._snapshot[1]:
+            self._durable_at.add(sender)
 
     def _pulled(self, message: Pulled, sender: Address, now: int) -> None:
         if sender in self.config.replicas:
