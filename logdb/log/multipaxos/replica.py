@@ -206,7 +206,7 @@ class MultiPaxosReplica:
         slot, next_gsn, oldest, snapshot = self._snapshot
         if not self.store.is_durable(max(self._saved_gsn, state.oldest), next_gsn):
             return
-        if self._is_durable_at_most_replicas(next_gsn):
+        if self._is_durable_at_majority(next_gsn):
             self._snapshot, self._saved_gsn, self._snapshot_bytes = None, next_gsn, len(snapshot)
             self._snapshot_oldest = oldest
             self._saving.append(oldest)
@@ -219,7 +219,7 @@ class MultiPaxosReplica:
                     self._out.append(Send(replica, DurableRequest(next_gsn)))
             self._out.append(SetTimer(SAVE, now + self.config.copy_ns))
 
-    def _is_durable_at_most_replicas(self, gsn: int) -> bool:
+    def _is_durable_at_majority(self, gsn: int) -> bool:
         is_here = self.store.is_durable(self.state.oldest, gsn)
         return len(self._durable_at) + is_here > len(self.config.replicas) // 2
 
