@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,17 @@ def test_pure_packages_do_no_io(path: Path) -> None:
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_every_file_says_why_it_exists(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_every_package_is_installed() -> None:
+    """An editable install finds packages that are not listed, so no other test would miss them."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {
+        path.parent.relative_to(ROOT) for top in ("logdb", "cli", "spark_export") for path in (ROOT / top).rglob("*.py")
+    }
+    assert sorted(".".join(folder.parts) for folder in folders) == sorted(
+        name.replace("logdb_cli", "cli") for name in listed
+    )
 
 
 def test_the_face_is_sorted_and_whole() -> None:

@@ -89,7 +89,7 @@ class MultiPaxosReplica:
         self._snapshot: tuple[int, int, int, bytes] | None = None
         self._saving: deque[int] = deque()
         self._durable_at: set[Address] = set()
-        self._asked_others = False
+        self._is_asking = False
         self._saved_oldest = 1
         self._copying: dict[int, int] = {}
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
@@ -211,9 +211,8 @@ class MultiPaxosReplica:
             self._snapshot_oldest = oldest
             self._saving.append(oldest)
             self._absorb(self.paxos.compact(slot, snapshot, now), now)
-
-        elif not self._asked_others:
-            self._asked_others = True
+        elif not self._is_asking:
+            self._is_asking = True
             for replica in self.config.replicas:
                 if replica != self.config.address:
                     self._out.append(Send(replica, DurableRequest(next_gsn)))
@@ -228,7 +227,7 @@ class MultiPaxosReplica:
             self._flush_set = False
             self.store.flush()
         elif name == SAVE:
-            self._asked_others = False
+            self._is_asking = False
             self._durable_at.clear()
         elif name == COPY:
             self.copier.on_timer(now)

@@ -1,4 +1,4 @@
-"""One replica by itself: acknowledgements, retries, reads, and what a restart finds."""
+"""A replica: acknowledgements, retries, reads, what a restart finds, and when a snapshot is used."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from logdb.log.multipaxos.engine import REPLICA
 from logdb.log.multipaxos.messages import (
     AppendRequest,
     AppendResponse,
+    DurableResponse,
     Pull,
     Pulled,
     ReadError,
@@ -20,19 +21,22 @@ from logdb.log.multipaxos.messages import (
     TrimRequest,
     TrimResponse,
 )
-from logdb.log.multipaxos.replica import MultiPaxosReplica
+from logdb.log.multipaxos.replica import SAVE, MultiPaxosReplica
+from logdb.log.paxos import Config
 
 CLIENT = "client-1"
 
 
 class Stage:
-    """A replica alone, on a disk that is as fast as its host asks it to be."""
+    """A replica on a disk without delay. `outbox`: messages to other replicas; `timers`: by name, when they fire."""
 
-    def __init__(self, **config: Any) -> None:
-        self.config = ReplicaConfig("r:1", ("r:1",), **config)
+    def __init__(self, address: str = "r:1", replicas: tuple[str, ...] = ("r:1",), **config: Any) -> None:
+        self.config = ReplicaConfig(address, replicas, **config)
         self.journals: dict[str, Journal] = {}
         self.now = 1
         self.sent: list[Any] = []
+        self.outbox: list[tuple[str, Any]] = []
+        self.timers: dict[str, int] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -41,7 +45,9 @@ class Stage:
 
     def perform(self, effects: list[Any]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, Send) and effect.to in self.config.replicas:
+                self.outbox.append((effect.to, effect.message))
+            elif isinstance(effect, Send):
                 self.sent.append(effect.message)
             elif isinstance(effect, Create):
                 self.journals[effect.journal] = Journal(effect.first, effect.first, [])
@@ -53,6 +59,8 @@ class Stage:
                 self.handle(Persisted(effect.journal, end))
             elif isinstance(effect, SetTimer) and effect.name == "multipaxos.flush":
                 self.handle(TimerFired(effect.name))
+            elif isinstance(effect, SetTimer):
+                self.timers[effect.name] = effect.at
 
     def handle(self, event: Any) -> None:
         self.now += 1
@@ -64,6 +72,38 @@ class Stage:
         self.sent.clear()
         self.handle(Received(CLIENT, message))
         return self.sent.copy()
+
+
+class Group:
+    """Three replicas, and a network that loses messages of the types in `lost`."""
+
+    def __init__(self, **config: Any) -> None:
+        addresses = ("r:1", "r:2", "r:3")
+        self.stages = {address: Stage(address, addresses, **config) for address in addresses}
+        self.lost: set[type] = set()
+        while not any(stage.core.leader for stage in self.stages.values()):
+            self.fire()
+        self.leader = next(stage for stage in self.stages.values() if stage.core.leader)
+
+    def fire(self) -> None:
+        """Let the timer that is due first fire, and deliver all that follows."""
+        stage, name = min(((s, n) for s in self.stages.values() for n in s.timers), key=lambda it: it[0].timers[it[1]])
+        at = stage.timers.pop(name)
+        for one in self.stages.values():
+            one.now = max(one.now, at)
+        stage.handle(TimerFired(name))
+        self.deliver()
+
+    def deliver(self) -> None:
+        while messages := [(stage, *stage.outbox.pop(0)) for stage in self.stages.values() if stage.outbox]:
+            for sender, to, message in messages:
+                if type(message) not in self.lost:
+                    self.stages[to].handle(Received(sender.config.address, message))
+
+    def append(self, sequence: int) -> list[Any]:
+        self.leader.ask(AppendRequest(7, sequence, sequence, [(1, bytes(1000))]))
+        self.deliver()
+        return self.leader.sent
 
 
 def test_an_append_is_acknowledged_once_it_is_durable_and_a_retry_with_the_same_gsns() -> None:
@@ -106,3 +146,18 @@ def test_metrics_say_whether_a_replica_is_complete() -> None:
     assert {metric.name: metric.value for metric in REPLICA.metrics(stage.core)}["logdb_joining"] == 0
     stage.core.copier.is_complete = False
     assert {metric.name: metric.value for metric in REPLICA.metrics(stage.core)}["logdb_joining"] == 1
+
+
+def test_a_snapshot_is_used_only_when_most_replicas_have_its_records() -> None:
+    """Otherwise it could take the place of the commands in the only replica that has the records (MPX-9)."""
+    group = Group(snapshot_bytes=4000, paxos=Config(retain_bytes=0))
+    paxos = group.leader.core.paxos
+    group.lost = {DurableResponse}
+    for sequence in range(1, 21):
+        assert group.append(sequence) == [AppendResponse(7, ((sequence, 1, sequence),))]
+    assert paxos.uncompacted_bytes > 20_000
+    group.lost = set()
+    while SAVE in group.leader.timers:
+        group.fire()
+    assert group.append(21) == [AppendResponse(7, ((21, 1, 21),))]
+    assert paxos.uncompacted_bytes < 4000

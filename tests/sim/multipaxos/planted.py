@@ -47,6 +47,7 @@ CAUGHT_BY = {
     "take the index for exact": 3,
     "time records by the leader alone": 130,
     "trim past the end": 2,
+    "use a snapshot with records nowhere else": 394151338931,
     "use the same numbers twice": 1,
     "paxos: accept before persisting": 21,
     "paxos: choose values accepted for another ballot": 6,
@@ -159,6 +160,11 @@ def believe_to_lead_without_asking(right: Right, self: MultiPaxosReplica, now: i
 
 @planted(RecordStore, "is_durable", PLANTED)
 def save_the_state_before_its_records(right: Right, self: RecordStore, first: int, end: int) -> bool:
+    return True
+
+
+@planted(MultiPaxosReplica, "_is_durable_at_majority", PLANTED)
+def use_a_snapshot_with_records_nowhere_else(right: Right, self: MultiPaxosReplica, gsn: int) -> bool:
     return True
 
 
