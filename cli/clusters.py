@@ -260,7 +260,7 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
     if left:
         raise Failure(f"still running: {', '.join(left)}; `logdb cluster down --kill` kills them", FAILED)
     document = {"stopped": count, "data": str(path)}
-    stopped = f"stopped {count} server{'s' if count != 1 else ''}; the data stays in {path}"
+    stopped = f"stopped {count} process{'es' if count != 1 else ''}; the data stays in {path}"
     sentence = f"{stopped} (`logdb cluster up --dir {path}` starts the cluster again)"
     rendering.answer(as_json, document, sentence)
 

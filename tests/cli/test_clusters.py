@@ -127,7 +127,7 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     with logdb.connect(up["endpoints"]) as db:
         assert db.put(b"10", b"x") == 11
         assert [key for key, _ in db.scan()] == sorted(b"%d" % number for number in range(11))
-    assert call("down", "--dir", path).startswith("stopped 12 servers; ")
+    assert call("down", "--dir", path).startswith("stopped 12 processes; ")
     assert processes(path) == {}
     assert call("health", "storage", *asked, "--wait", 0.1, code=3).endswith(" does not serve: connection refused\n")
     assert "has no table [storage.s9]; it has s1, " in call("health", "storage", "--name", "s9", *asked[2:], code=2)
@@ -158,7 +158,7 @@ def test_a_cluster_of_equal_nodes(path: Path, engine: str) -> None:
         assert {server["role"] for server in servers if server["state"] == "connection refused"} == roles
         assert f"{3 * len(roles)} servers in 3 processes, 1 of them started now" in call("up", "--dir", path)
         assert [key for key, _ in db.scan()] == [b"1", b"2"]
-    assert call("down", "--dir", path).startswith("stopped 3 servers; ")
+    assert call("down", "--dir", path).startswith("stopped 3 processes; ")
     assert processes(path) == {}
     assert call("health", "node", *asked, code=3).endswith(" does not serve: connection refused\n")
     runs = "that server runs on the node with the table [node.n2]"
@@ -288,7 +288,7 @@ def test_a_server_that_does_not_end(path: Path) -> None:
     os.kill(stopped, signal.SIGSTOP)
     said = call("down", "--dir", path, "--timeout", 0.5, code=3)
     assert said == f"error: still running: storage s1 (process {stopped}); `logdb cluster down --kill` kills them\n"
-    assert call("down", "--dir", path, "--timeout", 0.5, "--kill").startswith("stopped 1 server; ")
+    assert call("down", "--dir", path, "--timeout", 0.5, "--kill").startswith("stopped 1 process; ")
     assert processes(path) == {}
 
 
@@ -317,7 +317,7 @@ def test_down_waits_for_processes_and_not_for_locks(path: Path) -> None:
         finally:
             slow.kill()
     assert said == f"error: still running: storage s1 (process {slow.pid}); `logdb cluster down --kill` kills them\n"
-    assert call("down", "--dir", path).startswith("stopped 0 servers; ")
+    assert call("down", "--dir", path).startswith("stopped 0 processes; ")
 
 
 def test_a_server_whose_directory_was_removed_still_runs(path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_server_whose_directory_was_removed_still_runs(path: Path) -> None:
     shutil.rmtree(path / "data" / "s1")
     assert processes(path) == before
     assert "0 of them started now" in call("up", "--dir", path)
-    assert call("down", "--dir", path).startswith("stopped 2 servers; ")
+    assert call("down", "--dir", path).startswith("stopped 2 processes; ")
     assert processes(path) == {}
     call("up", "--dir", path)
 

@@ -8,9 +8,10 @@ from typing import Any
 from logdb.cores.effects import Send
 from logdb.errors import Corruption, Unavailable
 from logdb.log.multipaxos import commands
-from logdb.log.multipaxos.client import append_client, read_client, subscriptions
+from logdb.log.multipaxos.client import append_client, read_client
 from logdb.log.multipaxos.client.append_client import AppendClient
 from logdb.log.multipaxos.client.sequence_numbers import SequenceNumbers
+from logdb.log.multipaxos.client.subscription import LogSubscription
 from logdb.log.multipaxos.log_index import LogIndex
 from logdb.log.multipaxos.messages import AppendRequest, ReadError, TailRequest, TailResponse
 from logdb.log.multipaxos.record_copier import RecordCopier
@@ -241,7 +242,7 @@ def take_one_damaged_replica_for_all(right: Right, self: Any, answer: Any, sende
     return right(self, answer, sender)
 
 
-@planted(subscriptions.ActiveSubscription, "_batch", PLANTED)
+@planted(LogSubscription, "_next_batch", PLANTED)
 def skip_what_was_trimmed(right: Right, self: Any) -> Any:
     self.position = max(self.position, self._reads.oldest)
     return right(self)

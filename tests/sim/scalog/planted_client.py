@@ -16,7 +16,7 @@ from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.client.log_client import LogClient
 from logdb.log.scalog.client.read_client import ReadClient
 from logdb.log.scalog.client.segment_appender import SegmentAppender
-from logdb.log.scalog.client.subscriber import ActiveSubscription
+from logdb.log.scalog.client.subscription import LogSubscription
 from logdb.log.scalog.messages import Rejected, RejectReason, TailResponse, View
 from tests.harness import planting
 
@@ -111,17 +111,17 @@ def report_sent_appends_as_unavailable(right: Callable[..., Any], appends: Appen
     right(appends, append)
 
 
-@planted(ActiveSubscription, "_explain")
-def order_without_waiting_for_silent_shards(right: Callable[..., Any], following: ActiveSubscription) -> Any:
+@planted(LogSubscription, "_explain")
+def order_without_waiting_for_silent_shards(right: Callable[..., Any], following: LogSubscription) -> Any:
     """The next record received from any shard is delivered as the next one of the log."""
     if following._ready:
         following.position = following._ready[0][0]
-        return following._merged()
+        return following._next_batch()
     return right(following)
 
 
-@planted(ActiveSubscription, "_merged")
-def skip_trimmed_records(right: Callable[..., Any], following: ActiveSubscription) -> Batch | Exception | None:
+@planted(LogSubscription, "_next_batch")
+def skip_trimmed_records(right: Callable[..., Any], following: LogSubscription) -> Batch | Exception | None:
     following.position = max(following.position, following._directory.oldest)
     result: Batch | Exception | None = right(following)
     return result

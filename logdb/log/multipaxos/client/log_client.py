@@ -1,7 +1,7 @@
 """The client of a Multi-Paxos log: the core in the application's process.
 
-`AppendClient` takes records to the leader, `ReadClient` and `Subscriptions` get them from any replica; `ClientContext`
-is what they share.
+`AppendClient` takes records to the leader, `ReadClient` and each `LogSubscription` get them from any replica;
+`ClientContext` is what they share.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Any
 
 from logdb.cores.context import ClientContext, PendingRequests, outcome_unknown
 from logdb.cores.effects import Address, Call, Disconnected, Effect, Event, Journal, Received, TimerFired
+from logdb.cores.subscriptions import Subscriptions
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import AppendId
+from logdb.log.contract import AppendId, NotOfThisShard, Trimmed
 from logdb.log.multipaxos import messages
 from logdb.log.multipaxos.client.append_client import AppendClient
 from logdb.log.multipaxos.client.leader_tracker import LeaderTracker
 from logdb.log.multipaxos.client.read_client import ReadClient
-from logdb.log.multipaxos.client.subscriptions import Subscriptions
-from logdb.log.multipaxos.configuration import View, view_of
+from logdb.log.multipaxos.client.subscription import LogSubscription
+from logdb.log.multipaxos.configuration import SHARD, View, view_of
 from logdb.log.requests import ClientConfig
 
 LATE = "no replica answered before the deadline"
@@ -38,7 +39,7 @@ class MultiPaxosClient:
         self._tracker = LeaderTracker(context)
         self._appends = AppendClient(context, self._tracker)
         self._reads = ReadClient(context, self._tracker, requests)
-        self._subscriptions = Subscriptions(context, self._tracker, requests, self._reads)
+        self._subscriptions = Subscriptions(context, self._subscription)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Append: self._appends.append,
             calls.Outcome: self._appends.outcome,
@@ -101,7 +102,15 @@ class MultiPaxosClient:
     def check_invariants(self) -> None:
         """MPX-3 as far as it is this core's, and that bytes are counted right."""
         self._appends.check()
-        self._subscriptions.check()
+        for subscription in self._subscriptions:
+            subscription.check()
+
+    def _subscription(self, request: calls.Subscribe) -> LogSubscription | Exception:
+        if request.shard not in (None, SHARD):
+            return NotOfThisShard(request.gsn, request.shard or 0)
+        if request.gsn < self._reads.oldest:
+            return Trimmed(request.gsn, self._reads.oldest)
+        return LogSubscription(request, self._context, self._tracker, self._requests, self._reads)
 
     # ---- calls that the leader answers
 

@@ -1,7 +1,7 @@
 """The client of a Scalog log: the core in the application's process (§3.2, client library).
 
-`AppendClient` sends records to segments, `ReadClient` and `Subscriber` read them, `OrderingClient` sends requests to
-the ordering layer, `Directory` has the log's configuration, and `ClientContext` is shared by all.
+`AppendClient` sends records to segments, `ReadClient` and each `LogSubscription` read them, `OrderingClient` sends
+requests to the ordering layer, `Directory` has the log's configuration, and `ClientContext` is shared by all.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any
 
 from logdb.cores.context import ClientContext, PendingRequests, outcome_unknown
 from logdb.cores.effects import Address, Call, Disconnected, Effect, Event, Journal, Received, TimerFired
+from logdb.cores.subscriptions import Subscriptions
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import AppendId
+from logdb.log.contract import AppendId, Trimmed
 from logdb.log.requests import ClientConfig
 from logdb.log.scalog import messages
 from logdb.log.scalog.client.appends import AppendClient
 from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.client.ordering_client import OrderingClient
 from logdb.log.scalog.client.read_client import ReadClient
-from logdb.log.scalog.client.subscriber import Subscriber
+from logdb.log.scalog.client.subscription import LogSubscription
 
 
 class LogClient:
@@ -38,14 +39,14 @@ class LogClient:
         self._ordering_client = OrderingClient(context, self._requests, self._directory, self._view_changed)
         self._appends = AppendClient(context, self._directory, self._ordering_client)
         self._reads = ReadClient(context, self._directory, self._requests, self._ordering_client)
-        self._subscriber = Subscriber(context, self._directory, self._requests, self._ordering_client)
+        self._subscriptions = Subscriptions(context, self._subscription)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Append: self._appends.append,
             calls.Outcome: self._appends.outcome,
             calls.Read: self._reads.read,
-            calls.Subscribe: self._subscriber.subscribe,
-            calls.Next: self._subscriber.next,
-            calls.Close: self._subscriber.close,
+            calls.Subscribe: self._subscriptions.subscribe,
+            calls.Next: self._subscriptions.next,
+            calls.Close: self._subscriptions.close,
             calls.AtTime: self._reads.at_time,
             calls.Tail: self._tail,
             calls.Oldest: self._oldest,
@@ -109,7 +110,8 @@ class LogClient:
 
     def _view_changed(self) -> None:
         self._appends.view_changed()
-        self._subscriber.view_changed()
+        for subscription in self._subscriptions:
+            subscription.advance()
 
     @property
     def number(self) -> int:
@@ -119,7 +121,13 @@ class LogClient:
     def check_invariants(self) -> None:
         """The client's part of SCA-11 and SCA-13, and its byte counters. Raises AssertionError."""
         self._appends.check_invariants()
-        self._subscriber.check_invariants()
+        for subscription in self._subscriptions:
+            subscription.check_invariants()
+
+    def _subscription(self, request: calls.Subscribe) -> LogSubscription | Exception:
+        if request.gsn < self._directory.oldest:
+            return Trimmed(request.gsn, self._directory.oldest)
+        return LogSubscription(request, self._context, self._directory, self._requests, self._ordering_client)
 
     # ---- calls answered by the ordering layer
 

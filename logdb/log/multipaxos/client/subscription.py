@@ -1,4 +1,4 @@
-"""Subscriptions: the log from a GSN on, pulled in batches ahead of the application."""
+"""A subscription: the log from a GSN on, pulled in batches ahead of the application."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Address, ProtocolViolation
+from logdb.cores.subscriptions import Subscription
 from logdb.log import requests as calls
-from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
+from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.multipaxos.client.leader_tracker import LeaderTracker
 from logdb.log.multipaxos.client.read_client import ReadClient, RecordSource
-from logdb.log.multipaxos.configuration import SHARD
 from logdb.log.multipaxos.messages import Pull, Pulled, ReadError, ReadFailed
 from logdb.log.multipaxos.records import unwrap_all
 
@@ -19,7 +19,7 @@ RECORD_BYTES = 64
 """What a pulled record counts for beside its payload."""
 
 
-class ActiveSubscription:
+class LogSubscription(Subscription):
     """`position`: the next GSN for the application; `_at`: the next one to pull; `_ready`: what lies between, as (end,
     records, bytes)."""
 
@@ -31,44 +31,26 @@ class ActiveSubscription:
         requests: PendingRequests,
         reads: ReadClient,
     ) -> None:
-        self._context, self._requests, self._reads = context, requests, reads
+        super().__init__(context)
+        self._requests, self._reads = requests, reads
         self.position = self._at = request.gsn
         self._tags = request.tags
         self._fetch_bytes = max(request.fetch_bytes or context.config.fetch_bytes, 1)
         self._ready: deque[tuple[int, Sequence[LogRecord], int]] = deque()
         self._ready_bytes = self._question = 0
-        self._waiting: deque[int] = deque()
         self._source = RecordSource(context, tracker)
         self._damage: Exception | None = None
 
-    def next(self, call: int, deadline: int | None) -> None:
-        """The application waits for a batch."""
-
-        def expired() -> None:
-            if call in self._waiting:
-                self._waiting.remove(call)
-            self._context.answer(call, None)
-
-        self._context.open(call, deadline, expired)
-        self._waiting.append(call)
-        self._go_on()
-
     def close(self) -> None:
-        """Waiting calls end."""
+        super().close()
         self._requests.cancel(self._question)
-        for call in self._waiting:
-            self._context.answer(call, StopIteration())
-        self._waiting.clear()
 
-    def _go_on(self) -> None:
-        """Answer waiting calls, and pull more."""
-        while self._waiting and (batch := self._batch()) is not None:
-            self._context.answer(self._waiting.popleft(), batch)
+    def advance(self) -> None:
+        self._deliver()
         if self._ready_bytes < self._fetch_bytes and not self._requests.is_open(self._question):
             self._pull()
 
-    def _batch(self) -> Batch | Exception | None:
-        """What comes next, about a batch at most; None if it is not there yet."""
+    def _next_batch(self) -> Batch | Exception | None:
         if self.position < self._reads.oldest:
             return Trimmed(self.position, self._reads.oldest)
         if not self._ready:
@@ -98,14 +80,13 @@ class ActiveSubscription:
         self._reads.trimmed(answer.oldest)
         if answer.why is ReadError.TRIMMED:
             self._requests.cancel(self._question)
-            self._go_on()
+            self.advance()
             return None
         wait = self._source.failed(answer, sender)
         if isinstance(wait, int):
             return wait
         self._damage = wait
-        while self._waiting and (batch := self._batch()) is not None:
-            self._context.answer(self._waiting.popleft(), batch)
+        self._deliver()
         return self._context.backoff(5)
 
     def _take(self, pulled: Pulled) -> None:
@@ -118,52 +99,8 @@ class ActiveSubscription:
         size = sum([len(record.payload) for record in records]) + RECORD_BYTES * (len(records) + 1)
         self._ready.append((end, records, size))
         self._ready_bytes += size
-        self._go_on()
+        self.advance()
 
     def check(self) -> None:
         """Raises AssertionError."""
         assert self._ready_bytes == sum([bytes_ for _, _, bytes_ in self._ready])
-
-
-class Subscriptions:
-    """All subscriptions of a client, by the number of the call that began them."""
-
-    def __init__(
-        self, context: ClientContext, tracker: LeaderTracker, requests: PendingRequests, reads: ReadClient
-    ) -> None:
-        self._context, self._tracker, self._requests, self._reads = context, tracker, requests, reads
-        self._active: dict[int, ActiveSubscription] = {}
-
-    def subscribe(self, call: int, request: calls.Subscribe) -> None:
-        """The application follows the log."""
-        context, oldest = self._context, self._reads.oldest
-        context.open(call, None, lambda: None)
-        if request.shard not in (None, SHARD):
-            context.answer(call, NotOfThisShard(request.gsn, request.shard or 0))
-        elif request.gsn < oldest:
-            context.answer(call, Trimmed(request.gsn, oldest))
-        else:
-            self._active[call] = ActiveSubscription(request, context, self._tracker, self._requests, self._reads)
-            context.answer(call, call)
-
-    def next(self, call: int, request: calls.Next) -> None:
-        """The application waits for a batch."""
-        active = self._active.get(request.subscription)
-        if active is not None:
-            active.next(call, request.deadline)
-        else:
-            self._context.open(call, None, lambda: None)
-            self._context.answer(call, StopIteration())
-
-    def close(self, call: int, request: calls.Close) -> None:
-        """The application ends a subscription."""
-        self._context.open(call, None, lambda: None)
-        active = self._active.pop(request.subscription, None)
-        if active is not None:
-            active.close()
-        self._context.answer(call, None)
-
-    def check(self) -> None:
-        """Raises AssertionError."""
-        for active in self._active.values():
-            active.check()

@@ -1,4 +1,4 @@
-"""Subscriptions: the records of all shards, merged by GSN (SCA-11).
+"""A subscription: the records of all shards, merged by GSN (SCA-11).
 
 For a range of the log, each shard returns which GSNs it owns. GSNs are dense, so the position advances over a GSN only
 when a shard owns it: a silent, slow or unknown shard delays the subscription, but never causes a gap. When every shard
@@ -8,12 +8,12 @@ in the view is past the position and none owns it, the view lacks a shard, and t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from logdb.cores.context import ClientContext, PendingRequests, Timer
 from logdb.cores.effects import Address, ProtocolViolation
+from logdb.cores.subscriptions import Subscription
 from logdb.errors import Corruption
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, LogRecord, Trimmed
@@ -45,7 +45,7 @@ class ShardFeed:
         self.damage: Corruption | None = None
 
 
-class ActiveSubscription:
+class LogSubscription(Subscription):
     """A subscription at GSN `position`, of all shards or of one.
 
     `_ready`: a heap of (first GSN, end, shard, records, bytes), fetched but not delivered yet.
@@ -53,51 +53,32 @@ class ActiveSubscription:
 
     def __init__(
         self,
-        number: int,
         request: calls.Subscribe,
         context: ClientContext,
         directory: Directory,
         requests: PendingRequests,
         ordering_client: OrderingClient,
     ) -> None:
-        self.number, self.position = number, request.gsn
+        super().__init__(context)
+        self.position = request.gsn
         self._shard = request.shard
         self._tags, self._fetch_bytes = request.tags, request.fetch_bytes or context.config.fetch_bytes
-        self._context, self._directory, self._requests, self._ordering_client = (
-            context,
-            directory,
-            requests,
-            ordering_client,
-        )
+        self._directory, self._requests, self._ordering_client = directory, requests, ordering_client
         self._feeds: dict[int, ShardFeed] = {}
         self._ready: list[tuple[int, int, int, Sequence[LogRecord], int]] = []
-        self._waiting: deque[int] = deque()
         self._gap_timer = Timer(self._on_gap_timer)
         self._gap_attempts = 0
 
     # ---- the application
 
-    def next(self, call: int, deadline: int | None) -> None:
-        """Wait for the next batch."""
-
-        def expired() -> None:
-            if call in self._waiting:
-                self._waiting.remove(call)
-            self._context.answer(call, None)
-
-        self._context.open(call, deadline, expired)
-        self._waiting.append(call)
-        self.view_changed()
-
     def close(self) -> None:
+        super().close()
         for feed in self._feeds.values():
             self._requests.cancel(feed.request)
-        for call in self._waiting:
-            self._context.answer(call, StopIteration())
         self._gap_timer.at = None
 
-    def view_changed(self) -> None:
-        """Start feeds for new shards, end those of removed ones."""
+    def advance(self) -> None:
+        """Start feeds for new shards and end those of removed ones, deliver what can be delivered, and fetch more."""
         if not self._waiting and not self._feeds:
             return
         shards = self._directory.shards
@@ -108,12 +89,11 @@ class ActiveSubscription:
             if feed.shard not in shards and not feed.final:
                 feed.final = True
                 self._requests.cancel(feed.request)
-        self._advance()
+        self._deliver_and_fetch()
 
     # ---- fetching
 
-    def _advance(self) -> None:
-        """Deliver fetched records to waiting calls, and fetch more."""
+    def _deliver_and_fetch(self) -> None:
         self._deliver()
         self._fetch()
 
@@ -168,7 +148,7 @@ class ActiveSubscription:
             feed.buffered += size
             heappush(self._ready, (first, end, feed.shard, run, size))
             start = start_of_next
-        self._advance()
+        self._deliver_and_fetch()
 
     def _on_failed(self, feed: ShardFeed, answer: ReadFailed, sender: Address) -> int | None:
         """A server cannot return records: retry at another one. Returns the time to wait (ns)."""
@@ -176,7 +156,7 @@ class ActiveSubscription:
         if answer.why is ReadError.TRIMMED:
             self._requests.cancel(feed.request)
             feed.at = max(feed.at, answer.oldest)
-            self._advance()
+            self._deliver_and_fetch()
             return None
         if answer.why is ReadError.READABLE:
             feed.damaged[sender] = answer.explanation
@@ -185,20 +165,12 @@ class ActiveSubscription:
             if members <= feed.damaged.keys():
                 explanation = "; ".join(sorted(set(feed.damaged.values())))
                 feed.damage = Corruption(f"shard {feed.shard} from record {feed.at} on", None, explanation)
-                self._advance()
+                self._deliver_and_fetch()
         return self._context.backoff(1)
 
     # ---- merging
 
-    def _deliver(self) -> None:
-        while self._waiting:
-            batch = self._merged()
-            if batch is None:
-                return
-            self._context.answer(self._waiting.popleft(), batch)
-
-    def _merged(self) -> Batch | Exception | None:
-        """The next records of the log, about a batch at most; None if they are not there yet."""
+    def _next_batch(self) -> Batch | Exception | None:
         if self.position < self._directory.oldest:
             return Trimmed(self.position, self._directory.oldest)
         if self._shard is not None:
@@ -257,52 +229,3 @@ class ActiveSubscription:
         ready = self._ready
         assert not ready or ready[0][0] >= self.position, "SCA-11: fetched records were skipped"
         assert sum([feed.buffered for feed in self._feeds.values()]) == sum([entry[4] for entry in ready])
-
-
-class Subscriber:
-    """All subscriptions of a client, by the numbers of the calls that started them."""
-
-    def __init__(
-        self, context: ClientContext, directory: Directory, requests: PendingRequests, ordering_client: OrderingClient
-    ) -> None:
-        self._context, self._directory, self._requests, self._ordering_client = (
-            context,
-            directory,
-            requests,
-            ordering_client,
-        )
-        self._subscriptions: dict[int, ActiveSubscription] = {}
-
-    def subscribe(self, call: int, request: calls.Subscribe) -> None:
-        context, oldest = self._context, self._directory.oldest
-        context.open(call, None, lambda: None)
-        if request.gsn < oldest:
-            context.answer(call, Trimmed(request.gsn, oldest))
-            return
-        self._subscriptions[call] = ActiveSubscription(
-            call, request, context, self._directory, self._requests, self._ordering_client
-        )
-        context.answer(call, call)
-
-    def next(self, call: int, request: calls.Next) -> None:
-        subscription = self._subscriptions.get(request.subscription)
-        if subscription is not None:
-            subscription.next(call, request.deadline)
-        else:
-            self._context.open(call, None, lambda: None)
-            self._context.answer(call, StopIteration())
-
-    def close(self, call: int, request: calls.Close) -> None:
-        self._context.open(call, None, lambda: None)
-        subscription = self._subscriptions.pop(request.subscription, None)
-        if subscription is not None:
-            subscription.close()
-        self._context.answer(call, None)
-
-    def view_changed(self) -> None:
-        for subscription in list(self._subscriptions.values()):
-            subscription.view_changed()
-
-    def check_invariants(self) -> None:
-        for subscription in self._subscriptions.values():
-            subscription.check_invariants()
