@@ -35,8 +35,8 @@ class Faults:
 
     `FAULTS`, `OPERATIONS`: by name, all that an engine's clusters may go through. An operation gets the newest
     configuration, unless it is in `WITHOUT_VIEW`, and returns a change. `KINDS`, `WRITERS`: kinds of processes, and
-    kinds of those that write, repeated by weight. `LOSERS`: the kind whose disks may be lost; `RECORDS`: the prefix of
-    the names of their journals of records.
+    kinds of those that write, repeated by weight. `DECIDERS`: the kind that runs Paxos; `LOSERS`: the kind whose disks
+    may be lost; `RECORDS`: the prefix of the names of their journals of records.
     """
 
     FAULTS: ClassVar[Mapping[str, Callable[[Any], bool]]]
@@ -44,6 +44,7 @@ class Faults:
     WITHOUT_VIEW: ClassVar[tuple[str, ...]] = ()
     KINDS: ClassVar[tuple[str, ...]]
     WRITERS: ClassVar[tuple[str, ...]]
+    DECIDERS: ClassVar[str]
     LOSERS: ClassVar[str]
     RECORDS: ClassVar[str]
     losses_left: int
@@ -135,9 +136,49 @@ class Faults:
         if process.core is not None:
             process.resume()
 
+    def _deciders(self) -> list[Process]:
+        return [process for process in self.cluster.processes() if process.kind == self.DECIDERS]
+
     def _leader(self) -> Process | None:
-        """A process that leads others, or assumes that it does."""
-        return None
+        """A replica that leads, or assumes that it does."""
+        up = [one for one in self._deciders() if one.core is not None]
+        leaders = [one for one in up if getattr(one.core, "leader", None) is not None]
+        found: Process | None = self._pick(leaders)
+        return found
+
+    def kill_leader(self) -> bool:
+        leader = self._leader()
+        if leader is not None:
+            self._kill(leader, self._span())
+        return leader is not None
+
+    def most_deciders_die_in_mid_write(self) -> bool:
+        """Kill most replicas, each at its next write: a command that some of them have written may be lost."""
+        up = [one for one in self._deciders() if one.core is not None]
+        doomed = self.draw.sample(up, self.draw.randint((len(up) + 1) // 2, len(up)))
+        for process in doomed:
+            process.disk.trap = partial(self._kill, process, self._span())
+        return bool(doomed)
+
+    def split_off_leader(self, span: int = 0) -> bool:
+        """Cut the links from the leader to the other replicas, or back, or both; servers and clients still reach it."""
+        leader = self._leader()
+        if leader is None:
+            return False
+        others = [one.address for one in self._deciders() if one is not leader]
+        sides = ([leader.address], others)
+        one, other = sides if self.draw.random() < 0.5 else sides[::-1]
+        return self._partition(one, other, self.draw.random() < 0.3, span)
+
+    def split_deciders(self) -> bool:
+        """Split some replicas from the others, for long enough that both sides time out."""
+        addresses = [one.address for one in self._deciders()]
+        if len(addresses) == 1:
+            return False
+        self.draw.shuffle(addresses)
+        middle = self.draw.randint(1, len(addresses) - 1)
+        span = self.draw.randint(4, 12) * self.cluster.shape.heartbeat_ns
+        return self._partition(addresses[:middle], addresses[middle:], self.draw.random() < 0.3, span)
 
     def clock_jump(self) -> bool:
         process = self._leader() if self.draw.random() < 0.5 else self._someone()

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from logdb.cores.effects import MILLISECOND
 from tests.sim import faults
 from tests.sim.faults import Trouble
 from tests.sim.multipaxos.cluster import Cluster
-from tests.sim.process import Process
 from tests.sim.workload import Application
 
 
@@ -25,6 +23,7 @@ class Faults(faults.Faults):
 
     KINDS: ClassVar[tuple[str, ...]] = ("replica", "replica", "client")
     WRITERS: ClassVar[tuple[str, ...]] = ("replica",)
+    DECIDERS: ClassVar[str] = "replica"
     LOSERS: ClassVar[str] = "replica"
     RECORDS: ClassVar[str] = "records-"
     cluster: Cluster
@@ -37,21 +36,6 @@ class Faults(faults.Faults):
     def kill_replica(self) -> bool:
         return self._kill_one("replica")
 
-    def most_die_in_mid_write(self) -> bool:
-        """Most replicas, each when it next writes: a command may be lost that was half there."""
-        up = [one for one in self.cluster.group if one.core is not None]
-        doomed = self.draw.sample(up, self.draw.randint((len(up) + 1) // 2, len(up)))
-        for process in doomed:
-            process.disk.trap = partial(self._kill, process, self._span())
-        return bool(doomed)
-
-    def _leader(self) -> Process | None:
-        """A replica that leads, or thinks so."""
-        up = [one for one in self.cluster.group if one.core is not None]
-        leaders: list[Process] = [one for one in up if getattr(one.core, "leader", None) is not None]
-        found: Process | None = self._pick(leaders)
-        return found
-
     def clock_jump(self) -> bool:
         """Far enough that the next leader finds its own clock behind."""
         process = self._leader() if self.draw.random() < 0.5 else self._someone()
@@ -59,30 +43,9 @@ class Faults(faults.Faults):
             process.jump(int(self.draw.random() ** 2 * 60 * self.cluster.shape.heartbeat_ns))
         return process is not None
 
-    def kill_leader(self) -> bool:
-        leader = self._leader()
-        if leader is not None:
-            self._kill(leader, self._span())
-        return leader is not None
-
-    def split_off_leader(self) -> bool:
-        """The other replicas do not receive from it, or it does not receive from them; clients still do."""
-        leader = self._leader()
-        if leader is None:
-            return False
-        others = [one.address for one in self.cluster.group if one is not leader]
-        sides = ([leader.address], others)
-        one, other = sides if self.draw.random() < 0.5 else sides[::-1]
-        return self._partition(one, other, self.draw.random() < 0.3, self._long())
-
-    def split_replicas(self) -> bool:
-        """Some of them from the others, for long enough that both sides notice."""
-        everybody = [one.address for one in self.cluster.group]
-        if len(everybody) == 1:
-            return False
-        self.draw.shuffle(everybody)
-        middle = self.draw.randint(1, len(everybody) - 1)
-        return self._partition(everybody[:middle], everybody[middle:], self.draw.random() < 0.3, self._long())
+    def split_off_leader_for_long(self) -> bool:
+        """For so long that the other replicas elect another leader."""
+        return self.split_off_leader(self._long())
 
     def cut_off_client(self) -> bool:
         """A client reaches some replicas and not the others."""
@@ -148,7 +111,7 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
     "kill replica": Faults.kill_replica,
     "kill client": Faults.kill_client,
     "kill in mid-write": Faults.kill_in_mid_write,
-    "most die in mid-write": Faults.most_die_in_mid_write,
+    "most die in mid-write": Faults.most_deciders_die_in_mid_write,
     "kill leader": Faults.kill_leader,
     "power failure": Faults.power_failure,
     "pause": Faults.pause,
@@ -156,8 +119,8 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
     "split": Faults.split,
     "split one way": Faults.split_one_way,
     "split partly": Faults.split_partly,
-    "split off leader": Faults.split_off_leader,
-    "split replicas": Faults.split_replicas,
+    "split off leader": Faults.split_off_leader_for_long,
+    "split replicas": Faults.split_deciders,
     "isolate": Faults.isolate,
     "sleep": Faults.sleep,
     "cut off client": Faults.cut_off_client,

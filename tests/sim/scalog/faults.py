@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from logdb.cores.effects import MILLISECOND
@@ -43,6 +42,7 @@ class Faults(faults.Faults):
     WITHOUT_VIEW: ClassVar[tuple[str, ...]] = ("start spare", "start aggregator")
     KINDS: ClassVar[tuple[str, ...]] = ("storage", "storage", "ordering", "aggregator", "client")
     WRITERS: ClassVar[tuple[str, ...]] = ("storage", "storage", "ordering")
+    DECIDERS: ClassVar[str] = "ordering"
     LOSERS: ClassVar[str] = "storage"
     RECORDS: ClassVar[str] = "segment-"
     cluster: Cluster
@@ -60,47 +60,6 @@ class Faults(faults.Faults):
 
     def kill_aggregator(self) -> bool:
         return self._kill_one("aggregator")
-
-    def ordering_dies_in_mid_write(self) -> bool:
-        """Kill most ordering replicas, each at its next write: a command that some of them have written may be lost."""
-        up = [one for one in self.cluster.ordering if one.core is not None]
-        doomed = self.draw.sample(up, self.draw.randint((len(up) + 1) // 2, len(up)))
-        for process in doomed:
-            process.disk.trap = partial(self._kill, process, self._span())
-        return bool(doomed)
-
-    def _leader(self) -> Process | None:
-        """An ordering replica that leads, or assumes that it does."""
-        replicas = [one for one in self.cluster.ordering if one.core is not None]
-        leaders: list[Process] = [one for one in replicas if getattr(one.core, "leader", None) is not None]
-        found: Process | None = self._pick(leaders)
-        return found
-
-    def kill_leader(self) -> bool:
-        leader = self._leader()
-        if leader is not None:
-            self._kill(leader, self._span())
-        return leader is not None
-
-    def split_off_leader(self) -> bool:
-        """Cut the links from the leader to the other replicas, or back, or both; servers and clients still reach it."""
-        leader = self._leader()
-        if leader is None:
-            return False
-        others = [one.address for one in self.cluster.ordering if one is not leader]
-        sides = ([leader.address], others)
-        one, other = sides if self.draw.random() < 0.5 else sides[::-1]
-        return self._partition(one, other, self.draw.random() < 0.3)
-
-    def split_ordering_layer(self) -> bool:
-        """Split some ordering replicas from the others, for long enough that both sides time out."""
-        addresses = [one.address for one in self.cluster.ordering]
-        if len(addresses) == 1:
-            return False
-        self.draw.shuffle(addresses)
-        middle = self.draw.randint(1, len(addresses) - 1)
-        span = self.draw.randint(4, 12) * self.cluster.shape.heartbeat_ns
-        return self._partition(addresses[:middle], addresses[middle:], self.draw.random() < 0.3, span)
 
     def cut_off_client(self) -> bool:
         return self._cut_off_from_storage(self._someone("client"))
@@ -261,7 +220,7 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "kill aggregator": Faults.kill_aggregator,
     "kill client": Faults.kill_client,
     "kill in mid-write": Faults.kill_in_mid_write,
-    "ordering dies in mid-write": Faults.ordering_dies_in_mid_write,
+    "ordering dies in mid-write": Faults.most_deciders_die_in_mid_write,
     "kill leader": Faults.kill_leader,
     "power failure": Faults.power_failure,
     "pause": Faults.pause,
@@ -270,7 +229,7 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "split one way": Faults.split_one_way,
     "split partly": Faults.split_partly,
     "split off leader": Faults.split_off_leader,
-    "split ordering layer": Faults.split_ordering_layer,
+    "split ordering layer": Faults.split_deciders,
     "isolate": Faults.isolate,
     "cut off client": Faults.cut_off_client,
     "forging client": Faults.forging_client,
