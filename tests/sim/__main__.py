@@ -26,16 +26,15 @@ OTHERS = (
 """Further events that must occur in some seeds, with any engine; they are consequences of faults, not drawn."""
 
 
-
-def suite(engine: str) -> Suite:
+def suite(engine: str, nodes: bool) -> Suite:
     """The log on this engine."""
     own = simulation_of(engine)
     return Suite(
-        ("tests.sim", "--engine", engine),
-        lambda seed: Simulation(seed, engine).plan,
-        partial(simulate, engine=engine),
+        ("tests.sim", "--engine", engine, *(["--nodes"] if nodes else [])),
+        lambda seed: Simulation(seed, engine, nodes=nodes).plan,
+        partial(simulate, engine=engine, nodes=nodes),
         own.PLANTED,
-        partial(catch, engine=engine),
+        partial(catch, engine=engine, nodes=nodes),
         (*own.Faults.FAULTS, *own.Faults.OPERATIONS, *own.EVENTS, *WEIGHTS, *OTHERS),
     )
 

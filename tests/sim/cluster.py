@@ -1,5 +1,8 @@
 """A cluster of processes: an engine's servers (`tests.sim.engines`) and clients, of a given shape.
 
+On nodes (`logdb serve node`) one process runs a server of each role. The simulator has a `Process` for each server even
+then: those of one node share their clock and their failures, and messages between them take no time.
+
 The operator is a client like others. A core that stops itself restarts after a while, as under a supervisor; if it
 wiped its disk it is a new server then.
 """
@@ -24,19 +27,22 @@ from tests.sim.world import World
 class Shape:
     """The part of a shape that all engines share. Each engine has a subclass.
 
-    `heartbeat_ns` is the unit of all timeouts: a server that is silent for 4 of it is suspected.
+    `heartbeat_ns` is the unit of all timeouts: a server that is silent for 4 of it is suspected. `nodes`: the first
+    servers of each role run on this many nodes, and others by themselves; 0: all by themselves.
     """
 
     clients: int = 2
     heartbeat_ns: int = 25 * MILLISECOND
     sync_ns: int = 200_000
     small_buffers: bool = False
+    nodes: int = 0
     weather: Weather = field(default_factory=Weather)
 
 
 class Cluster:
     """The processes of a cluster: `founders`, whose addresses every process has, other servers, and clients. Each
-    engine has a subclass. `retired`: processes that have lost their disk and do not come back."""
+    engine has a subclass. `retired`: processes that have lost their disk and do not come back. `nodes`: the servers of
+    each node."""
 
     engine: ClassVar[str]
 
@@ -46,6 +52,7 @@ class Cluster:
         self.clients: list[Process] = []
         self.retired: set[Address] = set()
         self._processes: list[Process] = []
+        self.nodes: list[list[Process]] = [[] for _ in range(shape.nodes)]
         self.add_servers()
         for number in range(1, shape.clients + 1):
             self.add_client(f"client-{number}")
@@ -106,19 +113,45 @@ class Cluster:
         process.disk.sync_ns = self.shape.sync_ns
         self._processes.append(process)
         kind.append(process)
+        if name != "client" and len(kind) <= len(self.nodes):
+            self.nodes[len(kind) - 1].append(process)
+            self.network.join(self.nodes[len(kind) - 1][0].address, address)
         return process
 
+    def node_of(self, process: Process) -> list[Process]:
+        """The servers that share the fate of this one, which is the first: those of its node."""
+        for node in self.nodes:
+            if process in node:
+                return [process, *(one for one in node if one is not process)]
+        return [process]
+
+    def kill(self, process: Process) -> None:
+        """Kill a server, and its node."""
+        for one in self.node_of(process):
+            one.kill()
+
+    def wipe(self, process: Process) -> None:
+        """Lose the disk of a server that is down, and of its node."""
+        for one in self.node_of(process):
+            one.kill()
+            one.wipe()
+
     def _stopped(self, process: Process) -> None:
+        """A server that wipes itself starts again in the same process; any other end is that of its node."""
+        if process.stopped is None or not process.stopped.wipe:
+            self.kill(process)
         self.world.after(2 * self.shape.heartbeat_ns, self.revive, process)
 
     def revive(self, process: Process) -> None:
-        """Start a process that is down and may come back, on an empty disk if the old one is damaged."""
-        if process.core is not None or process.address in self.retired:
-            return
-        if process.damaged:
-            process.wipe()
-        if not process.start():
-            self._stopped(process)
+        """Start a server that is down and may come back, and its node; on an empty disk if the old one is damaged."""
+        for one in self.node_of(process):
+            if one.core is not None or one.address in self.retired:
+                continue
+            if one.damaged:
+                one.wipe()
+            if not one.start():
+                self._stopped(one)
+                return
 
     # ---- start
 

@@ -35,11 +35,12 @@ class Suite:
     expected_events: Collection[str]
 
 
-def command(about: str, engines: Sequence[str], suite_of: Callable[[str], Suite]) -> click.Command:
+def command(about: str, engines: Sequence[str], suite_of: Callable[[str, bool], Suite]) -> click.Command:
     """The command line of a simulator, for these engines."""
 
     @click.command(help=about)
     @click.option("--engine", type=click.Choice(engines), default=engines[0], show_default=True)
+    @click.option("--nodes", is_flag=True, help="Servers of all roles share nodes, and fail with them.")
     @click.option("--seed", type=int, help="Replay this seed, twice, and compare.")
     @click.option("--trace", is_flag=True, help="With --seed: print every event.")
     @click.option("--seeds", help="Run these: A..B, or a number of fresh ones.")
@@ -47,9 +48,16 @@ def command(about: str, engines: Sequence[str], suite_of: Callable[[str], Suite]
     @click.option("--planted", help="Plant this bug (or all, one after another) and run seeds until each is caught.")
     @click.option("--digest", is_flag=True, hidden=True, help="With --seed: print the digest of one exact run, only.")
     def main(
-        engine: str, seed: int | None, trace: bool, seeds: str | None, jobs: int, planted: str | None, digest: bool
+        engine: str,
+        nodes: bool,
+        seed: int | None,
+        trace: bool,
+        seeds: str | None,
+        jobs: int,
+        planted: str | None,
+        digest: bool,
     ) -> None:
-        suite = suite_of(engine)
+        suite = suite_of(engine, nodes)
         if seed is not None and digest:
             print(suite.simulate(seed, exact=True).digest)
         elif seed is not None:

@@ -48,7 +48,8 @@ class Policy(NamedTuple):
 class Simulated(Protocol):
     """The contents of an engine's module (`Engine.simulation`).
 
-    `shape_of`, `trouble_of`: draw the cluster and the faults of a seed. `Cluster`, `Faults`, `Healing`: build the
+    `shape_of`, `trouble_of`: draw the cluster and the faults of a seed. `on_nodes`: the same cluster on nodes, with a
+    server of each role on each. `Cluster`, `Faults`, `Healing`: build the
     cluster, its faults, and the way back to normal. `HARMLESS`: faults that never cut clients and mapping servers off
     from the log for long; `AT_OTHERS`: faults after which no server may be replaced. `EVENTS`: events of the engine's
     servers that must occur in some seeds, beside its faults. `CHANGES`: the changes of `logdb.log.requests` that the
@@ -60,6 +61,7 @@ class Simulated(Protocol):
     """
 
     shape_of: Callable[[random.Random], Shape]
+    on_nodes: Callable[[Any, random.Random], Any]
     trouble_of: Callable[[random.Random], Trouble]
     Cluster: Callable[[World, Any], Cluster]
     Faults: Callable[[Any, Any, Trouble], Faults]

@@ -95,7 +95,7 @@ class Faults:
     def _kill(self, process: Process, down: int) -> None:
         if self.healed:
             return
-        process.kill()
+        self.cluster.kill(process)
         application = self.applications.get(process.address)
         if application is not None:
             application.killed()
@@ -128,13 +128,23 @@ class Faults:
     def pause(self) -> bool:
         process = self._someone()
         if process is not None:
-            process.pause()
-            self.world.after(self._span(), self._resume, process)
+            self._pause(process, self._span())
         return process is not None
 
+    def _pause(self, process: Process, span: int) -> None:
+        for one in self.cluster.node_of(process):
+            if one.core is not None:
+                one.pause()
+        self.world.after(span, self._resume, process)
+
     def _resume(self, process: Process) -> None:
-        if process.core is not None:
-            process.resume()
+        for one in self.cluster.node_of(process):
+            if one.core is not None:
+                one.resume()
+
+    def _jump(self, process: Process, by: int) -> None:
+        for one in self.cluster.node_of(process):
+            one.jump(by)
 
     def _deciders(self) -> list[Process]:
         return [process for process in self.cluster.processes() if process.kind == self.DECIDERS]
@@ -183,14 +193,23 @@ class Faults:
     def clock_jump(self) -> bool:
         process = self._leader() if self.draw.random() < 0.5 else self._someone()
         if process is not None:
-            process.jump(int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
+            self._jump(process, int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
         return process is not None
 
     def _partition(self, one: list[str], other: list[str], one_way: bool, span: int = 0) -> bool:
+        if self.cluster.nodes:
+            one = self._with_nodes(one)
+            other = [address for address in self._with_nodes(other) if address not in one]
         links = self.cluster.network.split(one, other, one_way=one_way)
         self.world.annotate(f"cut {one} from {other}, {one_way=}")
         self.world.after(span or self._span(), self._restore, links)
         return True
+
+    def _with_nodes(self, addresses: list[str]) -> list[str]:
+        """These, and the other servers of their nodes."""
+        processes = [process for process in self.cluster.processes() if process.address in addresses]
+        found = {one.address for process in processes for one in self.cluster.node_of(process)}
+        return sorted({*addresses, *found})
 
     def _restore(self, links: set[tuple[str, str]]) -> None:
         self.world.annotate(f"restore {len(links)} links")
@@ -245,22 +264,27 @@ class Faults:
     def slow_disk(self) -> bool:
         process = self._someone(self.draw.choice(sorted(set(self.WRITERS), reverse=True)))
         if process is not None:
-            process.disk.sync_ns = self.cluster.shape.sync_ns * self.draw.choice((10, 50))
+            sync_ns = self.cluster.shape.sync_ns * self.draw.choice((10, 50))
+            for one in self.cluster.node_of(process):
+                one.disk.sync_ns = sync_ns
             self.world.after(self._span(), self._fast_disk, process)
         return process is not None
 
     def _fast_disk(self, process: Process) -> None:
-        process.disk.sync_ns = self.cluster.shape.sync_ns
+        for one in self.cluster.node_of(process):
+            one.disk.sync_ns = self.cluster.shape.sync_ns
 
     def full_disk(self) -> bool:
         process = self._someone(self.draw.choice(self.WRITERS))
         if process is not None:
-            process.disk.full = True
+            for one in self.cluster.node_of(process):
+                one.disk.full = True
             self.world.after(self._span(), self._free_disk, process)
         return process is not None
 
     def _free_disk(self, process: Process) -> None:
-        process.disk.full = False
+        for one in self.cluster.node_of(process):
+            one.disk.full = False
 
     def flip_a_bit(self) -> bool:
         """In a stored record: the process runs until it reads the record, and cannot start again."""
@@ -281,12 +305,24 @@ class Faults:
 
     def lose_disk(self) -> bool:
         process = self._someone(self.LOSERS)
-        if process is None or not self.losses_left:
+        if process is None or not self.losses_left or not self._survives_without(process):
             return False
         self.losses_left -= 1
-        self._kill(process, self._span())
-        process.wipe()
+        self._lose(process, self._span())
         return True
+
+    def _survives_without(self, process: Process) -> bool:
+        """Whether the replicas that run Paxos survive the loss of this server's disk, or of its node's."""
+        return True
+
+    def _lose(self, process: Process, down: int) -> None:
+        self._kill(process, down)
+        self.cluster.wipe(process)
+
+    def _retire(self, process: Process) -> None:
+        """Lose a server, and its node, for ever."""
+        self.cluster.retired |= {one.address for one in self.cluster.node_of(process)}
+        self._lose(process, 1)
 
     # ---- reconfigurations
 
@@ -333,6 +369,6 @@ class Faults:
             if process.paused:
                 process.resume()
             if process.core is not None and process.disk.has_damage():
-                process.kill()
+                self.cluster.kill(process)
                 process.wipe()
             self.cluster.revive(process)

@@ -44,12 +44,20 @@ class Network:
         self.processes: dict[Address, Process] = {}
         self.cut: set[tuple[Address, Address]] = set()
         """The (from, to) pairs of links that are cut."""
+        self._node: dict[Address, Address] = {}
         self._random = world.draw("network").random
+
+    def join(self, node: Address, address: Address) -> None:
+        """Put this address on a node. Messages within a node take no time and are not lost."""
+        self._node[address] = node
 
     def send(self, sender: Address, to: Address, message: Any) -> None:
         """Deliver a message, or lose it."""
         process = self.processes.get(to)
         if process is None:
+            return
+        if self._node and sender in self._node and self._node[sender] == self._node.get(to):
+            self.world.after(0, process.deliver, Received(sender, message))
             return
         if self.cut and (sender, to) in self.cut:
             self.world.counts["message on a cut link"] += 1

@@ -13,7 +13,7 @@ from tests.sim.engines import simulation_of
 from tests.sim.run import Outcome, simulate
 
 
-def catch(name: str, engine: str) -> tuple[str, Outcome | None, int]:
+def catch(name: str, engine: str, *, nodes: bool = False) -> tuple[str, Outcome | None, int]:
     """As `planting.catch`, for a bug of this engine."""
     own = simulation_of(engine)
-    return planting.catch(name, own.PLANTED, own.CAUGHT_BY.get(name, 1), partial(simulate, engine=engine))
+    return planting.catch(name, own.PLANTED, own.CAUGHT_BY.get(name, 1), partial(simulate, engine=engine, nodes=nodes))

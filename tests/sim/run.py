@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logdb.cores.effects import MILLISECOND
@@ -56,11 +56,19 @@ class Simulation:
     """A running seed."""
 
     def __init__(
-        self, seed: int, engine: str, *, exact: bool = False, show: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        engine: str,
+        *,
+        nodes: bool = False,
+        exact: bool = False,
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self.own = simulation_of(engine)
         self.world = World(seed, exact=exact, show=show)
         self.plan = plan_of(self.world.draw("plan"), engine)
+        if nodes:
+            self.plan = replace(self.plan, shape=self.own.on_nodes(self.plan.shape, self.world.draw("nodes")))
         self.history = History()
         self.cluster = self.own.Cluster(self.world, self.plan.shape)
         self.healing = self.own.Healing(self.cluster, self._wait)
@@ -82,7 +90,8 @@ class Simulation:
                 application.stopping = True
             self._recover(list(applications.values()))
             untroubled = not plan.trouble.operations and set(plan.trouble.faults) <= set(self.own.AT_OTHERS)
-            if untroubled and not plan.shape.small_buffers:  # small batches that overtake each other cause lag
+            # Small batches that overtake each other cause lag; on nodes, other servers fail with those.
+            if untroubled and not plan.shape.small_buffers and not plan.shape.nodes:
                 self._check_unchanged(before)
         except NotAnswered as error:
             raise Failure("liveness: calls are answered", str(error)) from None
@@ -166,10 +175,15 @@ class Simulation:
 
 
 def simulate(
-    seed: int, engine: str = ENGINES[0], *, exact: bool = False, show: Callable[[str], None] | None = None
+    seed: int,
+    engine: str = ENGINES[0],
+    *,
+    nodes: bool = False,
+    exact: bool = False,
+    show: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Run a seed."""
-    simulation = Simulation(seed, engine, exact=exact, show=show)
+    """Run a seed; with `nodes`, servers of all roles share nodes."""
+    simulation = Simulation(seed, engine, nodes=nodes, exact=exact, show=show)
     world = simulation.world
     failure, detail = "", ""
     try:

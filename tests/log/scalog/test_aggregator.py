@@ -191,6 +191,38 @@ def test_an_aggregator_partitioned_from_healthy_members_is_dropped() -> None:
     assert layer.config(1).state is ShardState.FINALIZED
 
 
+def bypass(layer: Layer, shard: int, address: str) -> None:
+    """Let this member report to the leader, since it receives nothing from its aggregator."""
+    config = layer.config(shard)
+    (server,) = [server for server, name in config.members if name == address]
+    layer.send(layer.leader.config.address, Report(shard, config.epoch, server, 0, ((server, 3),)), address)
+
+
+def test_a_member_that_failed_with_its_aggregator_is_suspected_by_the_leader() -> None:
+    """As when one machine runs both. Nothing is ordered in the shard, so no news shows that the aggregator is gone."""
+    layer = layer_of(1, suspect_after_ns=SECOND)
+    layer.cut_off = {"aggregator-1", "s-2"}
+    for _ in range(30):
+        bypass(layer, 1, "s-1")
+        layer.register("s-3", "s-4")
+        layer.run(100)
+    assert layer.config(1).state is ShardState.FINALIZED
+    assert [member.address for member in layer.config(2).members] == ["s-3", "s-4"]
+
+
+def test_a_member_whose_aggregator_is_silent_does_not_make_another_one_suspect() -> None:
+    layer = layer_of(1, suspect_after_ns=SECOND)
+    layer.cut_off = {"aggregator-1"}
+    before = layer.config(1)
+    for _ in range(60):
+        bypass(layer, 1, "s-1")
+        layer.register("s-3", "s-4")
+        layer.run(100)
+        answer_leader(layer, 1, "s-2")
+        layer.outside.clear()
+    assert (layer.config(1).state, layer.config(1).members) == (before.state, before.members)
+
+
 def test_an_aggregators_suspicion_of_a_lagging_member_is_carried_out_at_once() -> None:
     layer = layer_of(1, suspect_after_ns=SECOND)
     for _ in range(2):

@@ -27,14 +27,14 @@ OTHERS = (
 """Events that must also occur if there are enough seeds."""
 
 
-def suite(engine: str) -> Suite:
+def suite(engine: str, nodes: bool) -> Suite:
     """The database on this engine."""
     return Suite(
-        ("tests.sim.database", "--engine", engine),
-        lambda seed: Simulation(seed, engine).plan,
-        partial(simulate, engine=engine),
+        ("tests.sim.database", "--engine", engine, *(["--nodes"] if nodes else [])),
+        lambda seed: Simulation(seed, engine, nodes=nodes).plan,
+        partial(simulate, engine=engine, nodes=nodes),
         PLANTED,
-        partial(catch, engine=engine),
+        partial(catch, engine=engine, nodes=nodes),
         (*WEIGHTS, *MAPPING_FAULTS, *OTHERS),
     )
 

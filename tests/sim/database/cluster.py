@@ -80,10 +80,16 @@ class DatabaseCluster(Cluster):
         for number in range(1, top.clients + 1):
             self.add_application(f"application-{number}")
 
+    def wipe(self, process: Process) -> None:
+        super().wipe(process)
+        for one in self.node_of(process):
+            if one.address in self.drives:
+                self.drives[one.address].wipe()
+
     def _restart_empty(self, process: Process, *_: Any) -> None:
         """Restart a server with an empty map, after it stopped because the records that it needs were trimmed."""
         self.world.counts["server restarts empty"] += 1
-        self.world.after(self.shape.heartbeat_ns, lambda _: None if process.core is not None else process.start(), None)
+        self.world.after(self.shape.heartbeat_ns, self.revive, process)
 
     def keep(self, batch: Batch) -> None:
         """Keep records before a compaction trims them: every server that trims has applied them."""
@@ -318,8 +324,7 @@ class DatabaseFaults(Faults):
     def pause_mapping(self) -> bool:
         process = self._mapping()
         if process is not None:
-            process.pause()
-            self.world.after(self._span(), self._resume, process)
+            self._pause(process, self._span())
         return process is not None
 
     def isolate_mapping(self) -> bool:
@@ -335,7 +340,7 @@ class DatabaseFaults(Faults):
     def jump_mapping(self) -> bool:
         process = self._mapping()
         if process is not None:
-            process.jump(int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
+            self._jump(process, int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
         return process is not None
 
     def _drive(self) -> tuple[Process, Drive] | None:
@@ -409,8 +414,7 @@ class DatabaseFaults(Faults):
 
         def pause(process: Process) -> None:
             if process.core is not None and not self.healed:
-                process.pause()
-                self.world.after(self.draw.randint(6, 20) * self.cluster.shape.heartbeat_ns, self._resume, process)
+                self._pause(process, self.draw.randint(6, 20) * self.cluster.shape.heartbeat_ns)
 
         self.cluster.at_ending = strike
         return True
@@ -419,8 +423,7 @@ class DatabaseFaults(Faults):
         """Pause it, so that it resumes after another one has taken over."""
         process = self._compacting()
         if process is not None:
-            process.pause()
-            self.world.after(self.draw.randint(1, 12) * self.cluster.shape.heartbeat_ns, self._resume, process)
+            self._pause(process, self.draw.randint(1, 12) * self.cluster.shape.heartbeat_ns)
         return process is not None
 
 

@@ -68,9 +68,9 @@ def planted(owner: Any, method: str, seed: int = 1) -> Callable[[planting.Wrong]
     return plant
 
 
-def catch(name: str, engine: str = ENGINES[0]) -> tuple[str, Outcome | None, int]:
+def catch(name: str, engine: str = ENGINES[0], *, nodes: bool = False) -> tuple[str, Outcome | None, int]:
     """As `planting.catch`, for a bug of the database on this engine."""
-    return planting.catch(name, PLANTED, CAUGHT_BY[name], partial(simulate, engine=engine))
+    return planting.catch(name, PLANTED, CAUGHT_BY[name], partial(simulate, engine=engine, nodes=nodes))
 
 
 # ---- deciding

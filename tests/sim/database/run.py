@@ -100,7 +100,13 @@ class Simulation(LogSimulation):
     history: History  # type: ignore[assignment]
 
     def __init__(
-        self, seed: int, engine: str, *, exact: bool = False, show: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        engine: str,
+        *,
+        nodes: bool = False,
+        exact: bool = False,
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self.own, self.engine = simulation_of(engine), engine
         self.world = World(seed, exact=exact, show=show)
@@ -116,6 +122,9 @@ class Simulation(LogSimulation):
             takeover=draw.choice((3.0, 6.0)),
         )
         self.plan = replace(self.plan, top=top)
+        if nodes:
+            shape = self.own.on_nodes(self.plan.shape, self.world.draw("nodes"))
+            self.plan = replace(self.plan, shape=shape, top=replace(top, servers=shape.nodes))
         self.history = History()
         self.cluster = cluster_on(engine)(self.world, self.plan.shape, self.plan.top)
         self.healing = self.own.Healing(self.cluster, self._wait)
@@ -428,10 +437,15 @@ def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
 
 
 def simulate(
-    seed: int, engine: str = ENGINES[0], *, exact: bool = False, show: Callable[[str], None] | None = None
+    seed: int,
+    engine: str = ENGINES[0],
+    *,
+    nodes: bool = False,
+    exact: bool = False,
+    show: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Run a seed."""
-    simulation = Simulation(seed, engine, exact=exact, show=show)
+    """Run a seed; with `nodes`, servers of all roles share nodes."""
+    simulation = Simulation(seed, engine, nodes=nodes, exact=exact, show=show)
     world = simulation.world
     failure, detail = "", ""
     try:

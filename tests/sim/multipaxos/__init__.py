@@ -2,7 +2,7 @@
 
 from logdb.log import engine
 from tests.sim.engines import Policy
-from tests.sim.multipaxos.cluster import SHAPES, Cluster, shape_of
+from tests.sim.multipaxos.cluster import SHAPES, Cluster, on_nodes, shape_of
 from tests.sim.multipaxos.faults import AT_OTHERS, HARMLESS, Faults, trouble_of
 from tests.sim.multipaxos.healing import Healing
 from tests.sim.multipaxos.planted import CAUGHT_BY, PLANTED
@@ -32,6 +32,7 @@ __all__ = [
     "Cluster",
     "Faults",
     "Healing",
+    "on_nodes",
     "shape_of",
     "trouble_of",
 ]

@@ -40,6 +40,12 @@ def shape_of(draw: random.Random) -> Shape:
     )
 
 
+def on_nodes(shape: Shape, draw: random.Random) -> Shape:
+    """The same on nodes, each with a replica."""
+    nodes = draw.choice((3, 3, 5))
+    return replace(shape, nodes=nodes, replicas=nodes)
+
+
 SHAPES = {"-alone": Shape(clients=1, replicas=1), "": Shape(clients=1)}
 """For the conformance suites."""
 

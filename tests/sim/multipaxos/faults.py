@@ -40,7 +40,7 @@ class Faults(faults.Faults):
         """Far enough that the next leader finds its own clock behind."""
         process = self._leader() if self.draw.random() < 0.5 else self._someone()
         if process is not None:
-            process.jump(int(self.draw.random() ** 2 * 60 * self.cluster.shape.heartbeat_ns))
+            self._jump(process, int(self.draw.random() ** 2 * 60 * self.cluster.shape.heartbeat_ns))
         return process is not None
 
     def split_off_leader_for_long(self) -> bool:
@@ -83,8 +83,7 @@ class Faults(faults.Faults):
         process = self._leader() if self.draw.random() < 0.5 else self._someone("replica")
         if process is None or not self.cluster.may_lose(process):
             return False
-        self._kill(process, self._span())
-        process.wipe()
+        self._lose(process, self._span())
         return True
 
     def lose_disk_of_a_sleeper(self) -> bool:
@@ -92,7 +91,7 @@ class Faults(faults.Faults):
         down = [one for one in self.cluster.group if one.core is None and one.address not in self.cluster.retired]
         process = self._pick([one for one in down if self.cluster.may_lose(one)])
         if process is not None:
-            process.wipe()
+            self.cluster.wipe(process)
         return process is not None
 
     def lose_replica(self) -> bool:
@@ -101,9 +100,7 @@ class Faults(faults.Faults):
         if process is None or not self.replicas_left or not self.cluster.may_lose(process):
             return False
         self.replicas_left -= 1
-        self.cluster.retired.add(process.address)
-        self._kill(process, 1)
-        process.wipe()
+        self._retire(process)
         return True
 
 

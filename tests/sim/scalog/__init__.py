@@ -3,7 +3,7 @@
 from logdb.log import engine
 from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, SetCutInterval
 from tests.sim.engines import Policy
-from tests.sim.scalog.cluster import SHAPES, Cluster, shape_of
+from tests.sim.scalog.cluster import SHAPES, Cluster, on_nodes, shape_of
 from tests.sim.scalog.faults import AT_OTHERS, HARMLESS, Faults, trouble_of
 from tests.sim.scalog.healing import Healing
 from tests.sim.scalog.planted import CAUGHT_BY, PLANTED
@@ -36,6 +36,7 @@ __all__ = [
     "Cluster",
     "Faults",
     "Healing",
+    "on_nodes",
     "shape_of",
     "trouble_of",
 ]

@@ -70,6 +70,14 @@ def shape_of(draw: random.Random) -> Shape:
     )
 
 
+def on_nodes(shape: Shape, draw: random.Random) -> Shape:
+    """The same on nodes, each with an ordering replica and a storage server."""
+    nodes = draw.choice((3, 3, 5))
+    shape = replace(shape, nodes=nodes, replicas=nodes, f=1 if nodes == 3 else shape.f)
+    shards = draw.randint(1, nodes // shape.members)
+    return replace(shape, shards=shards, spares=nodes - shards * shape.members)
+
+
 def _shape(replicas: int, shards: int, f: int, policy: FailurePolicy) -> Shape:
     """A shape with spare servers for two more shards."""
     shape = Shape(clients=1, replicas=replicas, shards=shards, f=f, policy=policy)

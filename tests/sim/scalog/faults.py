@@ -117,28 +117,38 @@ class Faults(faults.Faults):
                 self.world.after(self.cluster.shape.heartbeat_ns // 10, lambda _: self._lose_soon(server, left - 1))
             return
         process = next(one for one in self.cluster.storage if one.address == known.address)
-        if not self.healed and process.core is not None:
-            self._kill(process, self._span())
-            process.wipe()
+        if not self.healed and process.core is not None and self._survives_without(process):
+            self._lose(process, self._span())
 
     def wipe_replica(self) -> bool:
         """Wipe the disk of an ordering replica, often the leader, with its promises."""
         process = self._leader() if self.draw.random() < 0.5 else self._someone("ordering")
-        if process is None or not self.cluster.may_lose_replica(process):
+        if process is None or not self._survives_without(process) or not self._take_losses(process):
             return False
-        self._kill(process, self._span())
-        process.wipe()
+        self._lose(process, self._span())
+        return True
+
+    def _survives_without(self, process: Process) -> bool:
+        node = self.cluster.node_of(process)
+        return all(self.cluster.may_lose_replica(one) for one in node if one.kind == "ordering")
+
+    def _take_losses(self, replica: Process) -> bool:
+        """Count the disks of the storage servers on its node as lost, if they may be."""
+        lost = sum(one.kind == "storage" for one in self.cluster.node_of(replica))
+        if lost > self.losses_left:
+            return False
+        self.losses_left -= lost
         return True
 
     def lose_replica(self) -> bool:
         """Wipe the disk of an ordering replica, and never start it again."""
         process = self._someone("ordering")
-        if process is None or not self.replicas_left or not self.cluster.may_lose_replica(process):
+        if process is None or not self.replicas_left or not self._survives_without(process):
+            return False
+        if not self._take_losses(process):
             return False
         self.replicas_left -= 1
-        self.cluster.retired.add(process.address)
-        self._kill(process, 1)
-        process.wipe()
+        self._retire(process)
         return True
 
     def _shard(self, view: messages.View, *states: ShardState) -> messages.ShardConfig | None:

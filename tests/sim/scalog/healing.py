@@ -54,8 +54,9 @@ class Healing:
             cluster.operator.do(calls.AddShard(()), limit)
 
     def wait_for_copies(self, limit: int) -> None:
-        """Wait until successors have caught up. The operator replaces a successor of a finalized shard that has lost
-        its disk, since members of finalized shards are not suspected."""
+        """Wait until successors have caught up. The operator replaces members that do not come back, and a successor of
+        a finalized shard that has lost its disk, since members of finalized shards are not suspected."""
+        self._replace_retired(limit)
         cluster, world = self.cluster, self.cluster.world
         before: set[int] = set()
         while joining := {server: one for one in cluster.view(limit).shards for server in one.joining}:
@@ -67,6 +68,16 @@ class Healing:
                     cluster.operator.do(calls.ReplaceServer(server, 0), limit)
             before = set(joining)
             world.run(world.now + 20 * cluster.shape.heartbeat_ns)
+
+    def _replace_retired(self, limit: int) -> None:
+        cluster, world = self.cluster, self.cluster.world
+        members = [member for shard in cluster.view(limit).shards for member in shard.members]
+        for member in [one for one in members if one.address in cluster.retired]:
+            cluster.add_storage().start()
+            while isinstance(refused := cluster.operator.do(calls.ReplaceServer(member.server, 0), limit), Exception):
+                if world.now > limit:
+                    raise Failure("liveness: members that are gone can be replaced", f"{member}: {refused}")
+                world.run(world.now + cluster.shape.heartbeat_ns)
 
     def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
         """The oldest record, and the records of every member from there to `tail`. Checks that the servers agree."""

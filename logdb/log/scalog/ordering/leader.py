@@ -103,7 +103,8 @@ class Leader:
     """A leader's soft state. It appends effects to `out`, and commands that it proposes to `pending`.
 
     `advanced`: shards whose tally may contain something new for a cut. `unreachable`: when clients last reported that a
-    member does not answer. `_suspicions`: of silent members, and whether a second report was requested.
+    member does not answer. `_suspicions`: of silent members, and whether a second report was requested. `_requested`:
+    members that were asked for a report; `_bypassed_at`: when a member sent one of itself past its aggregator, by shard.
 
     `flight`: the cut that is proposed and not chosen yet. `unpublished`: the changes applied since the last updates,
     which were sent when `published_cut` was the newest cut and `_published_version` the version of the view.
@@ -126,6 +127,8 @@ class Leader:
         self._spare_seen_at: dict[int, int] = {}
         self.unreachable: dict[int, int] = {}
         self._suspicions: dict[Suspect, bool] = {}
+        self._requested: set[int] = set()
+        self._bypassed_at: dict[int, int] = {}
         self._submitted: dict[Hashable, bytes] = {}
         self._keys_by_value: dict[bytes, Hashable] = {}
         self._direct: list[tuple[OrderedShard, tuple[Address, ...]]] = []
@@ -147,6 +150,10 @@ class Leader:
 
     def report(self, shard: OrderedShard, report: Report, now: int) -> None:
         """Merge a report of the shard's current epoch."""
+        if report.server in self._requested:
+            self._requested.discard(report.server)
+        elif shard.reports_to != ROOT:
+            self._bypassed_at[shard.id] = now
         cuts = self.monitor.cuts.get(shard.id)
         if cuts is None or cuts.config.epoch != shard.epoch:
             cuts = self.monitor.begin(shard.config(), now)
@@ -194,6 +201,7 @@ class Leader:
 
     def _request_report(self, shard: int, server: int) -> None:
         """Request a report directly and through the other replicas, which may reach a member that this one cannot."""
+        self._requested.add(server)
         request = ReportRequest(shard, server)
         self.out += [Send(replica, request) for replica in self.config.replicas if replica != self.config.address]
         forward_to_member(request, self.state, self.out)
@@ -206,13 +214,22 @@ class Leader:
             else:
                 self._suspicions[suspicion] = True
                 self._request_report(suspicion.shard, suspicion.server)
-        direct = [shard.config() for shard in self.state.shards.values() if shard.reports_to == ROOT]
+        direct = [shard.config() for shard in self.state.shards.values() if self._is_watched(shard, now)]
         for verdict in self.monitor.watch(direct, now):
             self._act_on(verdict, now)
         for config in direct:
             for server, reported_at in self.monitor.cuts[config.shard].reported_at.items():
                 if config.state is not ShardState.FINALIZED and now - reported_at >= self.config.suspect_after_ns // 2:
                     self._request_report(config.shard, server)
+
+    def _is_watched(self, shard: OrderedShard, now: int) -> bool:
+        """Whether the leader looks for silent members itself: there is no aggregator, or a member finds it silent. A
+        machine may have failed that ran both the aggregator and another member; then nothing is ordered in the shard,
+        so there is no news that would show that the aggregator does not forward it."""
+        bypassed_at = self._bypassed_at.get(shard.id)
+        return shard.reports_to == ROOT or (
+            bypassed_at is not None and now - bypassed_at < self.config.suspect_after_ns
+        )
 
     def _act_on(self, verdict: Suspect | Recovered, now: int) -> None:
         if isinstance(verdict, Suspect):
@@ -439,7 +456,7 @@ class Leader:
                 children[top[shard.reports_to]].append(shard)
         self._children = list(children.items())
         self._routed_version = state.version
-        for by_shard in (self.tallies, self.monitor.cuts):
+        for by_shard in (self.tallies, self.monitor.cuts, self._bypassed_at):
             for shard_id in by_shard.keys() - state.shards.keys():
                 del by_shard[shard_id]
 
