@@ -261,6 +261,10 @@ class DatabaseCluster(Cluster):
 
         return self._add(self.clients, address, "client", build)
 
+    def present(self) -> list[Process]:
+        """The mapping servers without those that do not come back."""
+        return [process for process in self.mapping if process.address not in self.retired]
+
     def replicas(self) -> list[Replica]:
         """The replicas of the running mapping servers."""
         cores: list[Any] = [process.core for process in self.mapping if process.core is not None]

@@ -195,7 +195,7 @@ class Simulation(LogSimulation):
         tail = self._ask(log.Tail(), limit)
 
         def is_quiet() -> bool:
-            cores: list[Any] = [process.core for process in cluster.mapping]
+            cores: list[Any] = [process.core for process in cluster.present()]
             return all(
                 core is not None
                 and core.replica.applied >= tail
@@ -205,7 +205,7 @@ class Simulation(LogSimulation):
                 for core in cores
             )
 
-        self._wait(limit, is_quiet, "compactions end", cluster.mapping)
+        self._wait(limit, is_quiet, "compactions end", cluster.present())
 
     def _ask_auditor(self, auditor: Operator, request: Any, limit: int) -> Any:
         result = auditor.ask(request, limit)
@@ -261,7 +261,7 @@ class Simulation(LogSimulation):
 
         def agree() -> bool:
             applied = {replica.applied for replica in cluster.replicas()}
-            return len(cluster.replicas()) == len(cluster.mapping) and len(applied) == 1 and min(applied) >= tail
+            return len(cluster.replicas()) == len(cluster.present()) and len(applied) == 1 and min(applied) >= tail
 
         def step(_: Any = None) -> None:
             if not images and agree():
@@ -285,7 +285,7 @@ class Simulation(LogSimulation):
         fresh = replayed.replica
         for number, (_, image) in images.items():
             if image != fresh.image():
-                raise Failure("DBS-1: servers and a replay have the same state", f"{cluster.mapping[number].address}")
+                raise Failure("DBS-1: servers and a replay have the same state", f"{cluster.present()[number].address}")
         if oldest > 1:
             self._rebuild(limit)
         self._count(truth)

@@ -50,13 +50,13 @@ class Healing:
                 for server in sorted({member.server for member in shard.members} - primaries):
                     cluster.operator.do(messages.OpenSegment(server), limit)
             if live:
+                self._replace_retired(limit)
                 return
             cluster.operator.do(calls.AddShard(()), limit)
 
     def wait_for_copies(self, limit: int) -> None:
-        """Wait until successors have caught up. The operator replaces members that do not come back, and a successor of
-        a finalized shard that has lost its disk, since members of finalized shards are not suspected."""
-        self._replace_retired(limit)
+        """Wait until successors have caught up. The operator replaces a successor of a finalized shard that has lost
+        its disk, since members of finalized shards are not suspected."""
         cluster, world = self.cluster, self.cluster.world
         before: set[int] = set()
         while joining := {server: one for one in cluster.view(limit).shards for server in one.joining}:
@@ -70,14 +70,22 @@ class Healing:
             world.run(world.now + 20 * cluster.shape.heartbeat_ns)
 
     def _replace_retired(self, limit: int) -> None:
+        """Replace the members that do not come back, until their successors have caught up."""
         cluster, world = self.cluster, self.cluster.world
-        members = [member for shard in cluster.view(limit).shards for member in shard.members]
-        for member in [one for one in members if one.address in cluster.retired]:
+        for _ in self._retired_members(limit):
             cluster.add_storage().start()
-            while isinstance(refused := cluster.operator.do(calls.ReplaceServer(member.server, 0), limit), Exception):
-                if world.now > limit:
-                    raise Failure("liveness: members that are gone can be replaced", f"{member}: {refused}")
-                world.run(world.now + cluster.shape.heartbeat_ns)
+        replaced: set[int] = set()
+        while gone := self._retired_members(limit):
+            if world.now > limit:
+                raise Failure("liveness: members that are gone can be replaced", f"{gone}")
+            for server in sorted(set(gone) - replaced):
+                if not isinstance(cluster.operator.do(calls.ReplaceServer(server, 0), limit), Exception):
+                    replaced.add(server)
+            world.run(world.now + cluster.shape.heartbeat_ns)
+
+    def _retired_members(self, limit: int) -> list[int]:
+        members = [member for shard in self.cluster.view(limit).shards for member in shard.members]
+        return [member.server for member in members if member.address in self.cluster.retired]
 
     def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
         """The oldest record, and the records of every member from there to `tail`. Checks that the servers agree."""
