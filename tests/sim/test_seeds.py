@@ -24,6 +24,7 @@ FRESH = 2_000
 
 `python -m tests.sim --seeds 50000` runs more, and also requires every rare event to occur (`OTHERS`).
 """
+FRESH_ON_NODES = 400
 SAMPLED = 4
 """Every fourth planted bug is tried here; `python -m tests.sim --planted all` tries all."""
 ENOUGH = 15
@@ -33,19 +34,35 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_fresh_seeds(engine: str) -> None:
-    base = fresh_base()
-    print(f"seeds {base}..{base + FRESH - 1}")
-    failed = []
-    counts: Counter[str] = Counter()
-    with ProcessPoolExecutor(2) as pool:
-        for outcome in pool.map(partial(simulate, engine=engine), range(base, base + FRESH), chunksize=20):
-            counts.update(outcome.counts)
-            if outcome.failure:
-                again = f"python -m tests.sim --engine {engine} --seed {outcome.seed}"
-                failed.append(f"{outcome.failure}: {again}\n{outcome.detail[:2000]}")
-    assert not failed, f"{len(failed)} seeds failed:\n" + "\n\n".join(failed[:5])
+    counts = run_fresh(engine, FRESH)
     faults = simulation_of(engine).Faults
     assert [name for name in (*faults.FAULTS, *faults.OPERATIONS, *WEIGHTS) if not counts[name]] == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fresh_seeds_on_nodes(engine: str) -> None:
+    run_fresh(engine, FRESH_ON_NODES, "--nodes")
+
+
+def run_fresh(engine: str, number: int, *options: str) -> Counter[str]:
+    """Run so many fresh seeds, none of which may fail. Returns how often each event occurred."""
+    base = fresh_base()
+    print(f"seeds {base}..{base + number - 1}")
+    failed = []
+    counts: Counter[str] = Counter()
+    run = partial(simulate, engine=engine, nodes="--nodes" in options)
+    with ProcessPoolExecutor(2) as pool:
+        for outcome in pool.map(run, range(base, base + number), chunksize=20):
+            counts.update(outcome.counts)
+            if outcome.failure:
+                again = " ".join(["python -m tests.sim --engine", engine, *options, "--seed", str(outcome.seed)])
+                failed.append(f"{outcome.failure}: {again}\n{outcome.detail[:2000]}")
+    assert not failed, f"{len(failed)} seeds failed:\n" + "\n\n".join(failed[:5])
+    return counts
+
+
+def test_a_node_that_takes_an_aggregator_and_a_member_away_stops_nothing() -> None:
+    assert simulate(348, "scalog", nodes=True).failure == ""
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -196,15 +196,15 @@ def check_aborts(history: History, model: Model) -> None:
         if verdict.reason is Reason.CONDITION:
             before = op.version - 1
             failed = [
-                position
-                for position, condition in enumerate(op.conditions)
-                if not _is_met(condition, model, before)
+                position for position, condition in enumerate(op.conditions) if not _is_met(condition, model, before)
             ]
             if list(verdict.failed) != failed:
                 raise Failure("the reported failed conditions do not hold", f"{op}: {failed}")
         elif verdict.reason is Reason.CONFLICT:
-            has_read = verdict.key in op.reads or verdict.key in op.seen or any(
-                start <= verdict.key and (end is None or verdict.key < end) for start, end in op.scans
+            has_read = (
+                verdict.key in op.reads
+                or verdict.key in op.seen
+                or any(start <= verdict.key and (end is None or verdict.key < end) for start, end in op.scans)
             )
             version, _ = model.at(verdict.key, op.version - 1)
             if not (has_read and version == verdict.version > op.snapshot):

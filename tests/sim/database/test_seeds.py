@@ -22,6 +22,13 @@ def test_a_seed(seed: int, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_a_seed_on_nodes(seed: int, engine: str) -> None:
+    outcome = simulate(seed, engine, nodes=True)
+    assert not outcome.failure, f"{outcome.story}\n{outcome.failure}: {outcome.detail}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_seed_is_one_run(seed: int, engine: str) -> None:
     assert simulate(seed, engine, exact=True).digest == simulate(seed, engine, exact=True).digest
