@@ -61,10 +61,6 @@ def run_fresh(engine: str, number: int, *options: str) -> Counter[str]:
     return counts
 
 
-def test_a_node_that_takes_an_aggregator_and_a_member_away_stops_nothing() -> None:
-    assert simulate(348, "scalog", nodes=True).failure == ""
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_seed_gives_the_same_run_under_another_hash_seed(engine: str) -> None:
     for seed in range(1, 4):

@@ -139,3 +139,7 @@ def test_a_paused_server_and_a_lost_disk_lose_no_record() -> None:
 def test_a_backup_that_lags_by_reordered_messages_may_be_replaced() -> None:
     """No fault, but batches of two records and a network without order: one member fell behind, and was replaced."""
     assert simulate(364138674685, "scalog").failure == ""
+
+
+def test_a_node_with_an_aggregator_and_a_member_that_is_lost_stops_no_append() -> None:
+    assert simulate(348, "scalog", nodes=True).failure == ""

@@ -104,7 +104,7 @@ class Leader:
 
     `advanced`: shards whose tally may contain something new for a cut. `unreachable`: when clients last reported that a
     member does not answer. `_suspicions`: of silent members, and whether a second report was requested. `_requested`:
-    members that were asked for a report; `_bypassed_at`: when a member sent one of itself past its aggregator, by shard.
+    members that were asked for a report; `_bypassed_at`: by shard, when a member sent one past its aggregator unasked.
 
     `flight`: the cut that is proposed and not chosen yet. `unpublished`: the changes applied since the last updates,
     which were sent when `published_cut` was the newest cut and `_published_version` the version of the view.
