@@ -18,6 +18,8 @@ from tests.nemesis.servers import Hosts, Loopback
 from tests.sim.engines import ENGINES, simulation_of
 
 SMALL = {"ordering": 1, "aggregators": 0, "storage": 4, "reserve": 8, "shards": 1}
+SHARED_BY = 3
+"""Members of a shard that masks a failure."""
 AT_ONCE = (1, 2, 4)
 """Faults one after another leave room for many operations; several at once reach rare states."""
 
@@ -39,6 +41,7 @@ def main() -> int:
     )
     parser.add_argument("--policy", help="policy for failed servers (default: all in turn)")
     parser.add_argument("--single", action="store_true", help="a server of one directory instead of a cluster")
+    parser.add_argument("--nodes", type=int, default=0, help="this number of nodes with a server of each role")
     parser.add_argument("--log", action="store_true", help="the shared log alone, without a database")
     parser.add_argument("--small", action="store_true", help="one founder, one shard, no aggregator")
     parser.add_argument(
@@ -67,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
     tally, draw, begun = Tally(), random.Random(options.seed), time.monotonic()
     policies = simulation_of(options.engine).POLICIES
     names = [options.policy] if options.policy else list(policies)
+    if options.nodes:  # a member on each node, and no spares: the policy with as many members
+        names = [name for name in names if policies[name].replicas == SHARED_BY]
     number = 0
     while sum(tally.faults.values()) < options.faults and not tally.problems:
         if options.minutes and time.monotonic() - begun > options.minutes * 60:
@@ -77,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
         path.mkdir(parents=True)
         sizes = dict(SMALL) if options.small else {"reserve": 24 if policies[policy].finalizes else 12}
         sizes |= {"ordering": 0} if options.single else {"mapping": 0} if options.log else {}
+        sizes |= {"nodes": options.nodes, "ordering": options.nodes, "shards": 1} if options.nodes else {}
         at_once = draw.choice(AT_ONCE)
         setting = Setting(options.engine, policy=policy, planted=options.planted or "", at_once=at_once, **sizes)
         ground = Loopback(path) if network is None else Hosts(path, network)

@@ -74,7 +74,8 @@ def wipe(scene: Scene, target: Process) -> Fault:
 def forget_promises(scene: Scene, target: Process) -> Fault:
     """A founder that lost its journals only must refuse to start; then it gets them back."""
     target.kill()
-    journals, aside = (scene.servers.data(target.name) / name for name in ("journals", "aside"))
+    journals = scene.servers.journals(target.name)
+    aside = journals.with_name("aside")
     journals.rename(aside)
     target.start()
     while target.running and not target.ready:
@@ -180,7 +181,8 @@ def cut_one_way(scene: Scene, target: Process) -> Fault:
 
 def fall_behind(scene: Scene, target: Process) -> Fault:
     """A mapping server receives messages of clients, but none of the log, so its state is outdated."""
-    log = [process.name for process in scene.servers.processes.values() if process.role != MAPPING]
+    servers = scene.servers.processes.values()
+    log = [process.name for process in servers if process.role != MAPPING and process is not target]
     yield from _lose(scene, [Rule(name, target.name) for name in log])
 
 

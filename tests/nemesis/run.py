@@ -19,13 +19,13 @@ from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
 from logdb.log.engine import ENGINES, Shape, engine_of
 from logdb.log.requests import AddShard, Configuration, ConfiguredShard, FinalizeShard, ReplaceServer, ShardState
-from logdb.wire.envelopes import MAPPING
+from logdb.system.addresses import location_of
 from tests.nemesis.faults import ALONE, GROUND_FAULTS, PROCESS_FAULTS, Fault, Scene, Wrong
 from tests.nemesis.following import Follower
 from tests.nemesis.history import Entry, load
 from tests.nemesis.judging import End, judge
 from tests.nemesis.logs import check_log, everything
-from tests.nemesis.servers import SINGLE, Loopback, Process, Servers
+from tests.nemesis.servers import Loopback, Process, Servers
 from tests.nemesis.workloads import text_of
 from tests.sim.engines import Policy, simulation_of
 from tests.sim.world import Failure
@@ -47,7 +47,7 @@ FAILURES = 1
 class Setting:
     """The servers and clients of a round. `ordering`: number of founders, 0: one server of a directory. `storage`
     servers start at once, more up to `reserve` as they are needed. `policy`: "" is the first that the engine's
-    simulation names."""
+    simulation names. `nodes`: the number of nodes with a server of each role; 0: a process for each server."""
 
     engine: str = ENGINES[0]
     ordering: int = 3
@@ -56,6 +56,7 @@ class Setting:
     reserve: int = 12
     mapping: int = 2
     shards: int = 2
+    nodes: int = 0
     policy: str = ""
     planted: str = ""
     clients: int = 2
@@ -72,7 +73,7 @@ class Setting:
         engine, policy = engine_of(self.engine), self.policy or next(iter(simulation_of(self.engine).POLICIES))
         has_storage = engine.operations.storage_role != engine.founder_role
         shards = self.shards if AddShard in simulation_of(self.engine).CHANGES else 1
-        return Shape(
+        shape = Shape(
             shards=shards,
             replicas=self.failing.replicas if has_storage else self.ordering,
             ordering=self.ordering,
@@ -82,6 +83,7 @@ class Setting:
             policy=policy,
             engine=self.engine,
         )
+        return shape.on_nodes(self.nodes) if self.nodes else shape
 
     @property
     def failing(self) -> Policy:
@@ -346,12 +348,14 @@ class Round:
 
     def _wipes(self, target: Process) -> bool:
         """Whether other servers without a fault hold all its records. If so, it counts as lost from now on."""
-        if self._has(target.role, "mapping"):
-            return any(
-                p.ready and p.name not in self._active for p in self.servers.having("mapping") if p is not target
-            )
-        if self._has(target.role, "founder"):
-            return self._wipes_replica(target)
+        checks = {"mapping": self._wipes_map, "founder": self._wipes_replica, "storage": self._wipes_records}
+        return all(check(target) for trait, check in checks.items() if self._has(target.role, trait))
+
+    def _wipes_map(self, target: Process) -> bool:
+        others = [process for process in self.servers.having("mapping") if process is not target]
+        return any(process.ready and process.name not in self._active for process in others)
+
+    def _wipes_records(self, target: Process) -> bool:
         view = self._view()
         if view is None or any(self._has(self.servers.roles[name], "storage") for name in self._active):
             return False
@@ -359,7 +363,7 @@ class Round:
             return False
         address, mine = self.servers.address(target.name), set()
         for config in view.shards:
-            ids = {member.server for member in config.members if member.address == address} - self._lost
+            ids = {member.server for member in config.members if location_of(member.address) == address} - self._lost
             mine |= ids
             lost = {member.server for member in config.members} & (self._lost | ids)
             if ids and (len(lost) > FAILURES or config.joining):
@@ -445,9 +449,8 @@ class Round:
         started = time.monotonic()
         self._wait(self._is_whole, STARTS_S, "all servers are ready again")
         self._wait(self._has_changed, STARTS_S, "a change that was under way is carried out")
-        for name, role in self.servers.roles.items():
-            if role in (SINGLE, MAPPING):
-                self._commits(name)
+        for name in self.servers.with_database:
+            self._commits(name)
         self.tally.recoveries_s.append(time.monotonic() - started)
 
     def _has_changed(self) -> bool:

@@ -14,8 +14,9 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from logdb.admin.layout import roles_of_nodes
 from logdb.log.engine import Engine, Shape, engine_of
-from logdb.wire.envelopes import MAPPING
+from logdb.wire.envelopes import MAPPING, NODE
 from tests.harness import slow_disk
 from tests.harness.ports import free_addresses
 from tests.nemesis.disks import FailingDisk
@@ -200,6 +201,8 @@ def roles_of(shape: Shape | None) -> dict[str, str]:
     """The role of each server by its name; None: one server of a directory."""
     if shape is None:
         return {"db": SINGLE}
+    if shape.nodes:
+        return {f"n{number}": NODE for number in range(1, shape.nodes + 1)}
     engine = engine_of(shape.engine)
     counts = engine.operations.server_counts(shape)
     roles = {
@@ -218,6 +221,8 @@ def traits_of(engine: Engine | None, role: str) -> set[str]:
     if role == MAPPING:
         return {"server", "disk", "mapping"}
     assert engine is not None
+    if role == NODE:
+        return traits_of(engine, MAPPING).union(*[traits_of(engine, one) for one in engine.roles])
     traits = {"server"} | ({"journals", "disk"} if engine.roles[role].has_journals else set())
     if role == engine.founder_role:
         return traits | {"founder"}
@@ -248,6 +253,8 @@ class Servers:
         for name, role in self.roles.items():
             lines += [f"[{role}.{name}]", f'listen = "{self.address(name)}"']
             lines += [f'metrics = "{self.ground.address(name, 9400)}"', f'data = "{self.data(name)}"', ""]
+            if role == NODE:
+                lines[-1:] = [f"roles = {json.dumps(roles_of_nodes(engine, shape))}", ""]
         self._config.write_text("\n".join(lines))
 
     def _server(self, name: str, role: str) -> Process:
@@ -280,7 +287,12 @@ class Servers:
         database."""
         if not self.has_database:
             return self.founders
-        return ",".join(self.address(name) for name, role in self.roles.items() if role in (SINGLE, MAPPING))
+        return ",".join(map(self.address, self.with_database))
+
+    @property
+    def with_database(self) -> list[str]:
+        """The names of the servers that answer clients of the database."""
+        return [name for name, role in self.roles.items() if role == SINGLE or "mapping" in self.traits[role]]
 
     @property
     def founders(self) -> str:
@@ -300,12 +312,11 @@ class Servers:
         return [process for process in self.processes.values() if trait in self.traits[process.role]]
 
     def metric(self, name: str, metric: str) -> float | None:
-        """The value of a metric; None if the server does not answer."""
+        """The value of a metric, the largest one of a node's servers; None if the server does not answer."""
         with contextlib.suppress(OSError):
             with urllib.request.urlopen(f"http://{self.ground.address(name, 9400)}/metrics", timeout=1) as answer:
-                for line in answer.read().decode().splitlines():
-                    if line.split(" ")[0] == metric:
-                        return float(line.split(" ")[1])
+                lines = [line.split(" ") for line in answer.read().decode().splitlines()]
+            return max((float(line[1]) for line in lines if line[0].partition("{")[0] == metric), default=None)
         return None
 
     def leader(self) -> str | None:
@@ -319,6 +330,10 @@ class Servers:
 
     def _delay(self, name: str) -> Path:
         return self.path / f"{name}.delay"
+
+    def journals(self, name: str) -> Path:
+        """The journals of a founder."""
+        return next(self.data(name).glob("**/paxos.*")).parent
 
     def wipe(self, name: str) -> None:
         """Remove all data of a server that does not run."""

@@ -19,7 +19,7 @@ from tests.sim.planted import catch
 from tests.sim.run import simulate
 from tests.sim.workload import WEIGHTS
 
-FRESH = 2_000
+FRESH = 1_000
 """Number of fresh seeds. A failure is replayed with the command that is printed.
 
 `python -m tests.sim --seeds 50000` runs more, and also requires every rare event to occur (`OTHERS`).
