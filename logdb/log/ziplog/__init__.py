@@ -1,0 +1,1 @@
+"""Ziplog: shards number their records themselves, and inserts take two message delays."""

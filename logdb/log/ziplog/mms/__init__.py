@@ -1,0 +1,1 @@
+"""The membership management service: the founders, which decide shards, views and epochs."""

@@ -1,0 +1,115 @@
+"""The commands of the MMS, as JSON: the values of `logdb.log.paxos`. `time`: of the leader, ns since the epoch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from logdb.cores.effects import Address, ProtocolViolation
+
+
+class Register(NamedTuple):
+    """A server with a new disk: give it a number."""
+
+    time: int
+    nonce: int
+    address: Address
+
+
+class AddShard(NamedTuple):
+    """Make a shard of spare servers. `request`: of the client."""
+
+    time: int
+    request: int
+    servers: tuple[int, ...]
+
+
+class FinalizeShard(NamedTuple):
+    """The shard leaves the set and never returns."""
+
+    time: int
+    request: int
+    shard: int
+
+
+class SetInterval(NamedTuple):
+    """Set the time between two epochs."""
+
+    time: int
+    request: int
+    interval_ns: int
+
+
+class Trim(NamedTuple):
+    """Records before `gsn` may go."""
+
+    time: int
+    request: int
+    gsn: int
+
+
+class Recover(NamedTuple):
+    """Begin the next view of a shard with what `source` has. `stable`: as it reported. `members`: the source first."""
+
+    time: int
+    shard: int
+    view: int
+    stable: int
+    members: tuple[int, ...]
+
+
+class Synced(NamedTuple):
+    """A member has all that earlier views have."""
+
+    time: int
+    shard: int
+    view: int
+    server: int
+
+
+class Drained(NamedTuple):
+    """The order of a shard that has left is stable up to there."""
+
+    time: int
+    shard: int
+    view: int
+
+
+class NextEpoch(NamedTuple):
+    """Begin an epoch. `rates`: (shard, rate)."""
+
+    time: int
+    rates: tuple[tuple[int, int], ...]
+
+
+class Open(NamedTuple):
+    """All members noted for versions up to `version` have entered it."""
+
+    time: int
+    version: int
+
+
+Command = Register | AddShard | FinalizeShard | SetInterval | Trim | Recover | Synced | Drained | NextEpoch | Open
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (Register, AddShard, FinalizeShard, SetInterval, Trim, Recover, Synced, Drained, NextEpoch, Open)
+}
+
+
+def encode(command: Command) -> bytes:
+    """The bytes of a command."""
+    return json.dumps([type(command).__name__, *command], separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> Command:
+    """The command of a value. Raises ProtocolViolation."""
+    try:
+        name, *fields = json.loads(value)
+        command: Command = _KINDS[name](*map(_tuples, fields))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProtocolViolation(f"a value of {len(value)} bytes is not a command: {error}") from error
+    return command
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,321 @@
+"""The replicated state of the MMS: servers, shards, the epoch. A function of the commands alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from logdb.cores.effects import MILLISECOND, SECOND, Address, ProtocolViolation
+from logdb.log.ziplog.epochs import BITS, NO_EPOCH, Epoch, Share, base_at
+from logdb.log.ziplog.messages import Member, ShardConfig, Spare, View
+from logdb.log.ziplog.mms import commands as c
+
+REMEMBERED: Final = 1_000
+"""The number of changes whose results are remembered."""
+MAX_INTERVAL_NS: Final = 10 * SECOND
+"""Maximum time between two epochs."""
+SMALLEST_SHARE: Final = 64
+"""A rate is at least the largest one divided by this."""
+
+
+@dataclass(slots=True)
+class Server:
+    """A storage server. `is_gone`: another disk has come in its place."""
+
+    server: int
+    address: Address
+    nonce: int
+    shard: int = 0
+    is_gone: bool = False
+
+
+class Result(NamedTuple):
+    """The result of a command of a client."""
+
+    request: int
+    result: int
+    error: str
+
+
+class MembershipState:
+    """The state after a command. `change`: how many commands have changed the configuration or the epoch. `barriers`:
+    (version, the numbers of the servers that have to enter it before shards that joined in it are opened)."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self.interval_ns = interval_ns
+        self.origin = self.change = self.cut = self.left = 0
+        self.next_server = self.next_shard = self.oldest = self.set_base = 1
+        self.servers: dict[int, Server] = {}
+        self.shards: dict[int, ShardConfig] = {}
+        self.epoch = NO_EPOCH
+        self.rates: dict[int, int] = {}
+        self.barriers: list[tuple[int, tuple[int, ...]]] = []
+        self.results: dict[int, Result] = {}
+
+    @property
+    def opened(self) -> int:
+        """Shards that joined the set in this version or before may accept records."""
+        return self.barriers[0][0] - 1 if self.barriers else self.epoch.version
+
+    def view(self) -> View:
+        """The configuration."""
+        spares = [Spare(one.server, one.address) for one in self.servers.values() if not (one.shard or one.is_gone)]
+        return View(
+            self.change,
+            tuple(self.shards.values()),
+            self.next_shard,
+            self.oldest,
+            tuple(spares),
+            self.epoch.version,
+            self.set_base,
+            self.left,
+            self.origin,
+            self.interval_ns,
+        )
+
+    # ---- commands
+
+    def apply(self, command: c.Command) -> Result | None:
+        """Carry out a command. Returns the result of a client's."""
+        self.origin = self.origin or command.time
+        self.change += 1
+        match command:
+            case c.Register(_, nonce, address):
+                self._register(nonce, address)
+            case c.Recover():
+                self._recover(command)
+            case c.Synced():
+                self._synced(command)
+            case c.Drained(_, shard, view):
+                config = self.shards[shard]
+                if config.view == view and config.is_draining and not config.joining:
+                    self.shards[shard] = config._replace(is_drained=True)
+            case c.NextEpoch(time, rates):
+                self.rates = dict(rates)
+                self._begin_epoch(time)
+            case c.Open(_, version):
+                self.barriers = [barrier for barrier in self.barriers if barrier[0] > version]
+            case _:
+                return self._change(command)
+        return None
+
+    def _change(self, command: Any) -> Result:
+        """A client's command, once: it may have been proposed several times."""
+        done = self.results.get(command.request)
+        if done is not None:
+            return done
+        result, error = 0, ""
+        match command:
+            case c.AddShard(_, _, servers):
+                result, error = self._add_shard(servers)
+            case c.FinalizeShard(time, _, shard):
+                result, error = self._finalize(shard, time)
+            case c.SetInterval(_, _, interval_ns):
+                if 0 <= interval_ns <= MAX_INTERVAL_NS:
+                    result = self.interval_ns = interval_ns
+                else:
+                    error = (
+                        f"there are 0 to {MAX_INTERVAL_NS // SECOND} s between two cuts, not {interval_ns / SECOND:g}"
+                    )
+            case c.Trim(_, _, gsn):
+                result = self.oldest = max(self.oldest, gsn)
+        self.results[command.request] = Result(command.request, result, error)
+        if len(self.results) > REMEMBERED:
+            del self.results[next(iter(self.results))]
+        return self.results[command.request]
+
+    def _register(self, nonce: int, address: Address) -> None:
+        if any(server.nonce == nonce for server in self.servers.values()):
+            return
+        for server in list(self.servers.values()):
+            if server.address == address:
+                server.is_gone = True
+                if not server.shard:
+                    del self.servers[server.server]
+        self.servers[self.next_server] = Server(self.next_server, address, nonce)
+        self.next_server += 1
+
+    def _add_shard(self, servers: tuple[int, ...]) -> tuple[int, str]:
+        found = [self.servers.get(number) for number in servers]
+        if len(set(servers)) < max(1, len(servers)) or any(
+            server is None or server.shard or server.is_gone for server in found
+        ):
+            return 0, "there are not enough spare servers that answer"
+        shard = self.next_shard
+        self.next_shard += 1
+        members = tuple([self._member(shard, server, 0, is_complete=True) for server in servers])
+        self.shards[shard] = ShardConfig(shard, 1, members, 0, 0, 1, False, False)
+        return shard, ""
+
+    def _member(self, shard: int, number: int, valid: int, *, is_complete: bool) -> Member:
+        """Make a server a member of a shard, not synced."""
+        server = self.servers[number]
+        server.shard = shard
+        return Member(number, server.address, valid, False, is_complete)
+
+    def _release(self, number: int) -> None:
+        """A server does not belong to its shard any more: it becomes a spare, on an empty disk."""
+        server = self.servers[number]
+        server.shard = 0
+        if server.is_gone:
+            del self.servers[number]
+
+    def _finalize(self, shard: int, time: int) -> tuple[int, str]:
+        config = self.shards.get(shard)
+        if config is None:
+            return 0, f"unknown shard {shard}"
+        if not config.is_draining:
+            noted = self._set_members()
+            self.shards[shard] = config = config._replace(is_draining=True)
+            if config.is_in_set:
+                self._leave(config, time, noted)
+        return shard, ""
+
+    def _recover(self, command: c.Recover) -> None:
+        """Begin a view. A frozen member stands for its view in all barriers. Complete servers that are left out stay
+        until the view is established (ZIP-10)."""
+        config = self.shards[command.shard]
+        if config.view != command.view or config.is_drained:
+            return
+        source, shard = command.members[0], command.shard
+        before = {member.server: member for member in (*config.members, *config.former)}
+        chosen = [self.servers.get(number) for number in command.members if number not in before]
+        if any(one is None or one.shard or one.is_gone for one in chosen):
+            return  # another shard has got this spare server meanwhile
+        if source in before and self.servers[source].is_gone:
+            return
+        if config.has_records:
+            assert source in before, "ZIP-8: the source is not of the shard"
+            assert before[source].is_complete, "ZIP-8: the source lacks records"
+        barriers = [(version, tuple([one for one in noted if one not in before])) for version, noted in self.barriers]
+        self.barriers = [barrier for barrier in barriers if barrier[1]]
+        if config.is_in_set:
+            noted = tuple([one for one in self._set_members() if one not in before])
+            self._leave(config, command.time, noted)
+            config = self.shards[shard]
+        complete = {number for number, member in before.items() if member.is_complete}
+        members = tuple(
+            [
+                self._member(
+                    shard,
+                    number,
+                    command.stable if number in complete else 0,
+                    is_complete=number in complete or not config.has_records,
+                )
+                for number in command.members
+            ]
+        )
+        former = []
+        for number, member in before.items():
+            if number in command.members:
+                continue
+            if member.is_complete and config.has_records and not self.servers[number].is_gone:
+                former.append(member)
+            else:
+                self._release(number)
+        self.shards[shard] = config._replace(
+            view=config.view + 1, members=members, since=0, first=0, former=tuple(former)
+        )
+
+    def _synced(self, command: c.Synced) -> None:
+        config = self.shards[command.shard]
+        if config.view != command.view:
+            return
+        members = tuple(
+            [
+                one._replace(is_synced=True, is_complete=True) if one.server == command.server else one
+                for one in config.members
+            ]
+        )
+        config = config._replace(members=members)
+        if config.is_established:
+            for member in config.former:
+                self._release(member.server)
+            config = config._replace(former=())
+        self.shards[command.shard] = config
+        if config.is_established and not config.is_draining and not config.is_in_set:
+            noted = self._set_members()
+            joined = config._replace(since=self.epoch.version + 1, bound=0)
+            self.shards[command.shard] = joined
+            self._begin_epoch(command.time, noted)
+            self.shards[command.shard] = joined._replace(first=self.epoch.base)
+
+    # ---- epochs
+
+    def _set_members(self) -> tuple[int, ...]:
+        """The servers of all shards of the set."""
+        return tuple([one.server for config in self.shards.values() if config.is_in_set for one in config.members])
+
+    def _leave(self, config: ShardConfig, time: int, noted: tuple[int, ...]) -> None:
+        """A shard leaves the set with the next epoch."""
+        self.shards[config.shard] = config._replace(bound=self._next_base(time))
+        self._begin_epoch(time, noted)
+        self.left = self.epoch.base - 1
+
+    def _next_base(self, time: int) -> int:
+        return max(self.epoch.end + 1, base_at(time, self.origin))
+
+    def _begin_epoch(self, time: int, noted: tuple[int, ...] | None = None) -> None:
+        """Begin an epoch. `noted`: with a new set of shards, the servers that have to enter it first."""
+        base = self._next_base(time)
+        end = base - 1 + (max(1, self.interval_ns // MILLISECOND) << BITS)
+        version = self.epoch.version + (noted is not None)
+        shards = sorted([config for config in self.shards.values() if config.is_in_set])
+        floor = max([1, *(self.rates.get(config.shard, 0) // SMALLEST_SHARE for config in shards)])
+        shares = [Share(one.shard, one.view, max(floor, self.rates.get(one.shard, 0))) for one in shards]
+        self.epoch = Epoch(version, base, end, tuple(shares))
+        self.cut += 1
+        if noted is not None:
+            self.set_base = base
+            if noted:
+                self.barriers.append((version, noted))
+
+    # ---- snapshots
+
+    def to_bytes(self) -> bytes:
+        """A snapshot."""
+        state = {name: value for name, value in vars(self).items() if name != "servers"}
+        state["servers"] = [list(asdict(server).values()) for server in self.servers.values()]
+        return json.dumps(state, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, snapshot: bytes) -> MembershipState:
+        """The state of a snapshot. Raises ProtocolViolation."""
+        state = cls(0)
+        try:
+            saved = json.loads(snapshot)
+            vars(state).update(saved)
+            state.servers = {server[0]: Server(*server) for server in saved["servers"]}
+            state.shards = {int(number): config_of(fields) for number, fields in saved["shards"].items()}
+            version, base, end, shares = saved["epoch"]
+            state.epoch = Epoch(version, base, end, tuple([Share(*share) for share in shares]))
+            state.rates = {int(shard): rate for shard, rate in saved["rates"].items()}
+            state.barriers = [(version, tuple(noted)) for version, noted in saved["barriers"]]
+            state.results = {int(number): Result(*fields) for number, fields in saved["results"].items()}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ProtocolViolation(f"a snapshot that is none: {error}") from error
+        return state
+
+    def check(self) -> None:
+        """Raises AssertionError."""
+        assert self.epoch.base <= self.epoch.end + 1, "ZIP-1"
+        for config in self.shards.values():
+            assert not config.is_in_set or config.is_established, "ZIP-10: an incomplete shard in the set"
+            assert any(one.is_complete for one in (*config.members, *config.former)), "ZIP-10: no complete server"
+            assert not (config.is_established and config.former), "ZIP-10: a server waits for an established view"
+        owners = [one.server for config in self.shards.values() for one in (*config.members, *config.former)]
+        assert len(owners) == len(set(owners)), "a server is in two shards"
+        assert {one.shard for one in self.epoch.shares} == {
+            config.shard for config in self.shards.values() if config.is_in_set
+        }, "ZIP-1: the epoch has other shards than the set"
+
+
+def config_of(fields: list[Any]) -> ShardConfig:
+    """A shard of JSON."""
+    config = ShardConfig(*fields)
+    return config._replace(members=_members_of(fields[2]), former=_members_of(fields[-1]))
+
+
+def _members_of(fields: list[Any]) -> tuple[Member, ...]:
+    return tuple([Member(*member) for member in fields])

@@ -1,0 +1,1 @@
+"""A storage server: a member of a shard, or a spare."""

@@ -1,0 +1,56 @@
+"""Which records of each client are in the order of a shard, and where (ZIP-5)."""
+
+from __future__ import annotations
+
+import json
+
+from logdb.cores.effects import ProtocolViolation
+
+
+class Sessions:
+    """All clients: the GSN of each record that its client has not settled, and the number below which all are."""
+
+    def __init__(self) -> None:
+        self._gsns: dict[int, dict[int, int]] = {}
+        self._marks: dict[int, int] = {}
+
+    def add(self, client: int, sequence: int, gsn: int) -> None:
+        """The record is in the order. Raises ProtocolViolation if it was there before."""
+        gsns = self._gsns.setdefault(client, {})
+        if gsns.setdefault(sequence, gsn) != gsn:
+            raise ProtocolViolation(f"ZIP-5: record {sequence} of client {client} is at {gsns[sequence]} and {gsn}")
+
+    def find(self, client: int, sequence: int) -> int:
+        """The GSN of a record; 0 if it is not there."""
+        gsns = self._gsns.get(client)
+        return gsns.get(sequence, 0) if gsns is not None else 0
+
+    def mark(self, client: int) -> int:
+        """The client has settled all numbers below this one."""
+        return self._marks.get(client, 0)
+
+    def settle(self, client: int, settled: int) -> None:
+        """The client does not ask again for numbers below `settled`."""
+        before = self._marks.get(client, 0)
+        if settled <= before:
+            return
+        self._marks[client] = settled
+        gsns = self._gsns.get(client)
+        if gsns is None:
+            return
+        numbers = range(before, settled) if settled - before < len(gsns) else [one for one in gsns if one < settled]
+        for number in numbers:
+            gsns.pop(number, None)
+
+    def to_json(self) -> str:
+        """All of it."""
+        return json.dumps([list(self._marks.items()), [[one, list(gsns.items())] for one, gsns in self._gsns.items()]])
+
+    @classmethod
+    def from_json(cls, text: str) -> Sessions:
+        """The reverse."""
+        sessions = cls()
+        marks, gsns = json.loads(text)
+        sessions._marks = dict(map(tuple, marks))
+        sessions._gsns = {client: dict(map(tuple, of_client)) for client, of_client in gsns}
+        return sessions

@@ -1,0 +1,98 @@
+"""The engine's messages on the wire: who may send which, how records go with them, and what is done to large ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdb.log.engine import Batch, Right, Wire
+from logdb.log.ziplog import messages as m
+from logdb.log.ziplog.records import HEADER_BYTES, gsn_of
+
+MAX_PULL_BYTES: Final = 16 << 20
+"""Maximum size of a requested answer; a client that asks for more is refused."""
+
+
+def _insert(message: m.Insert) -> list[m.Insert]:
+    half = len(message.records) // 2
+    first, rest = message.records[:half], message.records[half:]
+    return [message._replace(records=first), message._replace(sequence=message.sequence + half, records=rest)]
+
+
+def _pulled(message: m.Pulled) -> list[m.Pulled]:
+    half = len(message.records) // 2
+    end = max(message.first + 1, gsn_of(message.records[half].payload))
+    return [message._replace(end=min(message.end, end), records=message.records[:half])]
+
+
+def _replicate(message: m.Replicate) -> list[m.Replicate]:
+    half = len(message.records) // 2
+    middle = min(max(gsn_of(message.records[half].payload) - 1, message.after), message.end)
+    first, rest = message.records[:half], message.records[half:]
+    return [message._replace(end=middle, records=first), message._replace(after=middle, records=rest)]
+
+
+def _checked_pull(max_bytes: int) -> int:
+    if max_bytes > MAX_PULL_BYTES:
+        raise ValueError(f"a Pull of {max_bytes:,} bytes, the limit is {MAX_PULL_BYTES:,}")
+    return max_bytes
+
+
+WIRE: Final = Wire(
+    messages=m,
+    schema="logdb.log.ziplog.ziplog_pb2",
+    prefix="ziplog_",
+    header_bytes=HEADER_BYTES,
+    batches={
+        m.Insert: Batch.RECORDS,
+        m.ReadResponse: Batch.STORED,
+        m.Pulled: Batch.NUMBERED,
+        m.Replicate: Batch.NUMBERED,
+    },
+    field_converters={(m.Pull, "max_bytes"): (_checked_pull, _checked_pull)},
+    splits={
+        m.Insert: ("records", _insert),
+        m.Pulled: ("records", _pulled),
+        m.Replicate: ("records", _replicate),
+    },
+    sliced_fields={m.StatusRequest: "sequences"},
+    client_accepts=frozenset(
+        {
+            m.Inserted,
+            m.Refused,
+            m.Stale,
+            m.FrontierResponse,
+            m.Status,
+            m.ReadResponse,
+            m.ReadFailed,
+            m.Pulled,
+            m.TailResponse,
+            m.ViewResponse,
+            m.ChangeResponse,
+            m.NotLeader,
+        }
+    ),
+    client_sends=frozenset(
+        {
+            m.Insert,
+            m.FrontierRequest,
+            m.StatusRequest,
+            m.ReadRequest,
+            m.Pull,
+            m.TailRequest,
+            m.ViewRequest,
+            m.ChangeRequest,
+        }
+    ),
+    rights={
+        m.TailRequest: Right.READ,
+        m.ViewRequest: Right.READ,
+        m.FrontierRequest: Right.READ,
+        m.Pull: Right.READ,
+        m.ReadRequest: Right.READ,
+        m.Insert: Right.WRITE,
+        m.StatusRequest: Right.WRITE,
+        m.ChangeRequest: Right.ADMIN,
+    },
+    appends=frozenset({m.Insert}),
+    operator_requests={m.ChangeRequest: lambda request: request.kind != "Trim"},
+)

@@ -1,0 +1,1 @@
+"""Tests of Ziplog's own parts."""

@@ -1,0 +1,247 @@
+"""The bugs that are planted in Ziplog, and the seed that caught each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from logdb.log.ziplog.client.frontiers import FrontierClient
+from logdb.log.ziplog.client.inserts import Batch, InsertClient
+from logdb.log.ziplog.client.mms_client import MmsClient
+from logdb.log.ziplog.client.subscription import LogSubscription, Stream
+from logdb.log.ziplog.epochs import Slots
+from logdb.log.ziplog.messages import FrontierResponse, Pulled, ShardConfig
+from logdb.log.ziplog.mms.leader import Leader
+from logdb.log.ziplog.mms.state import MembershipState
+from logdb.log.ziplog.storage.log_store import LogStore
+from logdb.log.ziplog.storage.read_server import ReadServer
+from logdb.log.ziplog.storage.replication import Primary
+from logdb.log.ziplog.storage.server import StorageServer
+from logdb.log.ziplog.storage.sessions import Sessions
+from logdb.log.ziplog.storage.shard_log import ShardLog
+from tests.harness.planting import Plants, planted
+
+CAUGHT_BY: dict[str, int] = {
+    "acknowledge before it is durable": 48,
+    "ask one shard for its frontier": 4,
+    "become stable before the view is established": 1,
+    "begin a view with any member": 12,
+    "begin an epoch inside the last one": 1,
+    "believe a refusal of another view": 60,
+    "believe the first member": 1,
+    "call durable what was written": 5,
+    "call stable what the primary has": 7,
+    "count what an older journal has behind a view": 5,
+    "forget shards that have left": 7,
+    "forget what was before a view": 17,
+    "give ties to all shards": 1,
+    "insert after any version": 23,
+    "keep what the order has passed": 1,
+    "keep what the source does not have": 5,
+    "let a shard join with one member": 8,
+    "place again what comes again": 1,
+    "place records when frozen": 5,
+    "place records without regard to the floor": 3,
+    "roll back what was speculative": 12,
+    "send what is not stable": 23,
+    "serve a view after a restart": 2,
+    "settle what was sent": 1,
+    "trust a version that is not known": 13,
+    "wait for no shard but the first": 1,
+}
+"""The seed that caught each bug when it was last looked at; changes give seeds another meaning."""
+PLANTED: Plants = {}
+Right = Callable[..., Any]
+
+
+# ---- GSNs and epochs
+
+
+@planted(Slots, "gsn", PLANTED)
+def give_ties_to_all_shards(right: Right, self: Slots, slot: int) -> int:
+    count, rate = slot + 1, self._rate
+    return self.base + slot + sum([count * other // rate for other in self._before + self._behind])
+
+
+@planted(MembershipState, "_next_base", PLANTED)
+def begin_an_epoch_inside_the_last_one(right: Right, self: MembershipState, time: int) -> int:
+    return min(right(self, time), self.epoch.base + 1)
+
+
+@planted(StorageServer, "_slots_for", PLANTED)
+def place_records_without_regard_to_the_floor(
+    right: Right, self: StorageServer, floor: int, count: int, now: int
+) -> Any:
+    return right(self, 0, count, now)
+
+
+@planted(MembershipState, "view", PLANTED)
+def forget_shards_that_have_left(right: Right, self: MembershipState) -> Any:
+    return right(self)._replace(left=0)
+
+
+# ---- views
+
+
+@planted(StorageServer, "_is_open", PLANTED)
+def open_a_shard_before_the_others_have_entered(right: Right, self: StorageServer) -> bool:
+    return self.slots is not None and self.shard is not None and self.shard.view == self.view
+
+
+@planted(ShardLog, "to_keep", PLANTED)
+def roll_back_what_was_speculative(right: Right, self: ShardLog, cut: int) -> Any:
+    return self.store.behind(cut)
+
+
+@planted(StorageServer, "_adopt", PLANTED)
+def forget_what_was_before_a_view(right: Right, self: StorageServer, config: ShardConfig, me: Any, now: int) -> None:
+    right(self, config, me, now)
+    if self._adopting is None and self._base is not None:
+        self._base = self.log
+
+
+@planted(Primary, "stable", PLANTED)
+def become_stable_before_the_view_is_established(right: Right, self: Primary) -> int:
+    return min([self._log.durable, *(one.durable for one in self.followers.values())])
+
+
+@planted(MembershipState, "_recover", PLANTED)
+def release_who_was_replaced_at_once(right: Right, self: MembershipState, command: Any) -> None:
+    right(self, command)
+    config = self.shards[command.shard]
+    for member in config.former:
+        self._release(member.server)
+    self.shards[command.shard] = config._replace(former=())
+
+
+@planted(ShardLog, "begin_view", PLANTED)
+def keep_what_the_source_does_not_have(
+    right: Right, self: ShardLog, journals: Any, start: int, end: int, records: Any, sessions: Any
+) -> Any:
+    return right(self, journals, max(start, self.end) if not records else start, max(end, self.end), records, sessions)
+
+
+@planted(StorageServer, "_load", PLANTED)
+def serve_a_view_after_a_restart(right: Right, self: StorageServer, journals: Any) -> None:
+    right(self, journals)
+    self.is_frozen = False
+
+
+@planted(StorageServer, "_freeze", PLANTED)
+def place_records_when_frozen(right: Right, self: StorageServer) -> None:
+    slots, primary = self.slots, self.primary
+    right(self)
+    self.slots, self.primary, self.is_frozen = slots, primary, False
+
+
+@planted(StorageServer, "_has_ended", PLANTED)
+def refuse_what_a_backup_may_have(right: Right, self: StorageServer, view: int, config: ShardConfig) -> bool:
+    return bool(view < self.view or config.is_draining)
+
+
+@planted(InsertClient, "refused", PLANTED)
+def believe_a_refusal_of_another_view(right: Right, self: InsertClient, answer: Any) -> None:
+    batch = self._open.get(answer.numbers[0][0])
+    right(self, answer if batch is None else answer._replace(shard=batch.shard, view=batch.view))
+
+
+@planted(MembershipState, "_synced", PLANTED)
+def let_a_shard_join_with_one_member(right: Right, self: MembershipState, command: Any) -> None:
+    config = self.shards[command.shard]
+    for member in config.members:
+        right(self, command._replace(server=member.server))
+
+
+@planted(Leader, "_recover", PLANTED)
+def begin_a_view_with_any_member(
+    right: Right, self: Leader, config: ShardConfig, report: Any, source: int, state: Any, now: int
+) -> None:
+    members = tuple([one._replace(is_complete=True) for one in config.members])
+    right(self, config._replace(members=members), report, source, state, now)
+
+
+# ---- replication
+
+
+@planted(ShardLog, "when_durable", PLANTED)
+def acknowledge_before_it_is_durable(right: Right, self: ShardLog, journal: str, effect: Any) -> None:
+    self._out.append(effect)
+
+
+@planted(Primary, "stable", PLANTED)
+def call_stable_what_the_primary_has(right: Right, self: Primary) -> int:
+    return self._log.durable
+
+
+@planted(ShardLog, "_advance", PLANTED)
+def call_durable_what_was_written(right: Right, self: ShardLog) -> None:
+    self._steps.clear()
+    self.durable = self.end
+
+
+@planted(ShardLog, "_forget_up_to", PLANTED)
+def keep_what_the_order_has_passed(right: Right, self: ShardLog, end: int) -> int:
+    return 0
+
+
+@planted(Sessions, "find", PLANTED)
+def place_again_what_comes_again(right: Right, self: Sessions, client: int, sequence: int) -> int:
+    return 0
+
+
+@planted(LogStore, "_follow", PLANTED)
+def count_what_an_older_journal_has_behind_a_view(right: Right, self: LogStore, segment: Any) -> None:
+    self.segments.append(segment)
+
+
+# ---- reading
+
+
+@planted(ReadServer, "on_request", PLANTED)
+def send_what_is_not_stable(right: Right, self: ReadServer, message: Any, sender: str, log: ShardLog | None) -> None:
+    if log is None:
+        return right(self, message, sender, log)
+    stable, log.stable = log.stable, max(log.stable, log.durable)
+    right(self, message, sender, log)
+    log.stable = stable
+    return None
+
+
+@planted(LogSubscription, "_is_exhausted", PLANTED)
+def wait_for_no_shard_but_the_first(right: Right, self: LogSubscription, shard: int, stream: Stream) -> bool:
+    return bool(right(self, shard, stream) or shard != min(self._streams))
+
+
+@planted(LogSubscription, "_answered", PLANTED)
+def trust_a_version_that_is_not_known(
+    right: Right, self: LogSubscription, stream: Stream, answer: Any, sender: str
+) -> Any:
+    return right(self, stream, answer._replace(version=0) if isinstance(answer, Pulled) else answer, sender)
+
+
+# ---- a client
+
+
+@planted(InsertClient, "_compare", PLANTED)
+def believe_the_first_member(right: Right, self: InsertClient, batch: Batch, number: int, gsn: int) -> None:
+    self._done(batch, number, gsn)
+
+
+@planted(InsertClient, "_settled", PLANTED)
+def settle_what_was_sent(right: Right, self: InsertClient) -> int:
+    return self._next
+
+
+@planted(FrontierClient, "_answered", PLANTED)
+def insert_after_any_version(right: Right, self: FrontierClient, answer: FrontierResponse, sender: str) -> Any:
+    return right(self, answer._replace(version=self._version), sender)
+
+
+@planted(FrontierClient, "_cancel", PLANTED)
+def count_answers_to_earlier_requests(right: Right, self: FrontierClient) -> None:
+    self._open.clear()
+
+
+@planted(MmsClient, "in_set", PLANTED)
+def ask_one_shard_for_its_frontier(right: Right, self: MmsClient) -> Any:
+    return right(self)[:1]
