@@ -1,0 +1,259 @@
+"""Codecs: the rows of a table to bytes and back, without pickle, and without code of the application in what is stored.
+
+A codec names its `format`, of which there are two: "json" and "msgpack". The fields of an index are read from the
+stored bytes by the format alone (`parse`), so that a program which does not have the application's classes can check
+an index, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime as dt
+import json
+import types
+import typing
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class Codec(Protocol[V]):
+    """Rows to bytes and back. `format`: what the bytes are, "json" or "msgpack"."""
+
+    @property
+    def format(self) -> str: ...
+
+    def encode(self, value: V) -> bytes:
+        """The bytes of the row `value`. Raises TypeError, ValueError."""
+
+    def decode(self, data: bytes) -> V:
+        """The row of the bytes `data`. Raises ValueError."""
+
+    def conversion(self, path: str) -> str:
+        """How an index reads the stored field `path`: a name of `CONVERSIONS`, or "". Raises ValueError."""
+
+
+class Json:
+    """Rows as JSON: dictionaries, lists, text, numbers, booleans, None. `format`: "json".
+
+    As everywhere in JSON, tuples return as lists and the keys of dictionaries as text.
+    """
+
+    format = "json"
+
+    def encode(self, value: Any) -> bytes:
+        """The JSON of `value`, in UTF-8. Raises TypeError, and ValueError for nan and infinities."""
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    def decode(self, data: bytes) -> Any:
+        """The value of the JSON `data`. Raises ValueError."""
+        return json.loads(data)
+
+    def conversion(self, path: str) -> str:
+        """ "": an index holds a field `path` as JSON has it."""
+        return ""
+
+
+class Msgpack:
+    """Rows as msgpack, with bytes and datetimes (in UTC) beside what JSON has. `format`: "msgpack".
+
+    The constructor raises ModuleNotFoundError without the package `msgpack` (the extra `logdb[msgpack]`).
+    """
+
+    format = "msgpack"
+
+    def __init__(self) -> None:
+        import msgpack
+
+        self._pack, self._unpack = msgpack.packb, _msgpack_parser(msgpack.unpackb)
+
+    def encode(self, value: Any) -> bytes:
+        """The msgpack of `value`. Raises TypeError, and ValueError for ints of more than 64 bits."""
+        try:
+            return self._pack(value, datetime=True)  # type: ignore[no-any-return]
+        except OverflowError as error:
+            raise ValueError(str(error)) from error
+
+    def decode(self, data: bytes) -> Any:
+        """The value of the msgpack `data`. Raises ValueError."""
+        return self._unpack(data)
+
+    def conversion(self, path: str) -> str:
+        """ "": an index holds a field `path` as msgpack has it."""
+        return ""
+
+
+class Dataclass(Generic[D]):
+    """Instances of a dataclass, as JSON objects by field name. `format`: "json".
+
+    A field is of type str, int, float, bool, None, bytes, datetime, UUID, an Enum (stored by its value), another
+    dataclass, list[T], tuple[T, ...], dict[str, T], or T | None. Bytes are stored in base64, datetimes in ISO format
+    (with a zone: in UTC). A row without a field takes the field's default; a row with a field that the class does not
+    have is refused, so that no program drops it. Types are checked both ways.
+
+    The constructor raises TypeError for a class that is not a dataclass, or has a field of another type.
+    """
+
+    format = "json"
+
+    def __init__(self, kind: type[D]) -> None:
+        self._kind = kind
+        self._stored, self._loaded = _dataclass_converter(kind)
+
+    def encode(self, value: D) -> bytes:
+        """The JSON of the instance `value`. Raises TypeError, ValueError."""
+        return Json().encode(self._stored(value))
+
+    def decode(self, data: bytes) -> D:
+        """The instance in the JSON `data`. Raises TypeError, ValueError."""
+        return self._loaded(json.loads(data))  # type: ignore[no-any-return]
+
+    def conversion(self, path: str) -> str:
+        """How an index reads the field `path`, such as "created" or "address.city". Raises ValueError for a path that
+        the class does not have.
+        """
+        kind: Any = self._kind
+        for part in path.split("."):
+            hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+            if part not in hints:
+                raise ValueError(f"{self._kind.__name__} has no field {path!r}")
+            kind = _optional(hints[part])
+        return _CONVERSION_OF.get(kind, "")
+
+
+# ---- reading fields of stored rows
+
+
+def parse(format: str, data: bytes) -> Any:
+    """The stored bytes of a row, decoded by a format of this module alone. Raises ValueError."""
+    if format == "json":
+        return json.loads(data)
+    return Msgpack().decode(data)
+
+
+def _msgpack_parser(unpack: Callable[..., Any]) -> Callable[[bytes], Any]:
+    return lambda data: unpack(data, timestamp=3, strict_map_key=False)
+
+
+FORMATS: Final = ("json", "msgpack")
+
+CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
+    "bytes": lambda text: base64.b64decode(text, validate=True),
+    "datetime": dt.datetime.fromisoformat,
+    "uuid": UUID,
+}
+"""How an index reads text in JSON: by names that the catalog keeps."""
+_CONVERSION_OF: Final = {bytes: "bytes", dt.datetime: "datetime", UUID: "uuid"}
+
+
+_TEXT_OF: Final[dict[type, Callable[[Any], str]]] = {
+    bytes: lambda value: base64.b64encode(value).decode(),
+    dt.datetime: lambda value: (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat(),
+    UUID: str,
+}
+
+
+# ---- dataclasses
+
+
+class Converter(NamedTuple):
+    """Converts a value of one type to what JSON can store, and back."""
+
+    stored: Callable[[Any], Any]
+    loaded: Callable[[Any], Any]
+
+
+def _converter(kind: Any) -> Converter:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind in (str, int, bool, type(None), None):
+        exactly = _exactly(type(None) if kind is None else kind)
+        return Converter(exactly, exactly)
+    if kind is float:
+        return Converter(_number, _number)
+    if kind in _CONVERSION_OF:
+        stored = _TEXT_OF[kind]
+        is_kind, is_text = _exactly(kind), _exactly(str)
+        loaded = CONVERSIONS[_CONVERSION_OF[kind]]
+        return Converter(lambda value: stored(is_kind(value)), lambda value: loaded(is_text(value)))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return Converter(lambda value: kind(value).value, kind)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _dataclass_converter(kind)
+    if origin in (types.UnionType, typing.Union) and len(args) == 2 and type(None) in args:
+        inner = _converter(_optional(kind))
+        return Converter(*(_or_none(one) for one in inner))
+    if origin is list or (origin is tuple and len(args) == 2 and args[1] is Ellipsis):
+        inner, is_list = _converter(args[0]), _exactly(list)
+        is_origin = _exactly(origin)
+        return Converter(
+            lambda value: [inner.stored(one) for one in is_origin(value)],
+            lambda value: origin(inner.loaded(one) for one in is_list(value)),
+        )
+    if origin is dict and args[0] is str:
+        inner, is_dict, is_text = _converter(args[1]), _exactly(dict), _exactly(str)
+        return Converter(
+            *(
+                lambda value, each=each: {is_text(name): each(one) for name, one in is_dict(value).items()}
+                for each in inner
+            )
+        )
+    raise TypeError(
+        f"a field of a stored dataclass cannot have the type {kind}: use str, int, float, bool, None, bytes, datetime,"
+        " UUID, an Enum, a dataclass, list[T], tuple[T, ...], dict[str, T] or T | None"
+    )
+
+
+def _dataclass_converter(kind: Any) -> Converter:
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise TypeError(f"{kind!r} is not a dataclass")
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if unset := [name for name, field in fields.items() if not field.init]:
+        raise TypeError(f"the field {unset[0]!r} of {kind.__name__} is not an argument of its constructor")
+    converters = {name: _converter(hints[name]) for name in fields}
+    is_kind, is_object = _exactly(kind), _exactly(dict)
+
+    def stored(value: Any) -> dict[str, Any]:
+        is_kind(value)
+        return {name: one.stored(getattr(value, name)) for name, one in converters.items()}
+
+    def loaded(row: Any) -> Any:
+        if unknown := is_object(row).keys() - fields.keys():
+            raise ValueError(
+                f"a row has the field {min(unknown)!r}, which {kind.__name__} does not have; add it, with a default"
+            )
+        return kind(**{name: converters[name].loaded(one) for name, one in row.items()})
+
+    return Converter(stored, loaded)
+
+
+def _optional(kind: Any) -> Any:
+    """T of T | None; other types as they are."""
+    args = typing.get_args(kind)
+    if typing.get_origin(kind) in (types.UnionType, typing.Union) and len(args) == 2 and type(None) in args:
+        return args[args[0] is type(None)]
+    return kind
+
+
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"a field of type {kind.__name__} cannot hold {value!r:.100}")
+        return value
+
+    return checked
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError(f"a field of type float cannot hold {value!r:.100}")
+    return float(value)
+
+
+def _or_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)

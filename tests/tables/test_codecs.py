@@ -1,0 +1,152 @@
+"""Codecs: what is written is read, and what cannot be read again is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logdb.tables import Dataclass, Json, Msgpack
+from logdb.tables.codecs import CONVERSIONS, parse
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Address:
+    city: str
+    zip_code: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class User:
+    name: str
+    age: int
+    score: float
+    is_admin: bool
+    picture: bytes
+    created: dt.datetime
+    id: UUID
+    color: Color
+    address: Address
+    tags: list[str]
+    marks: tuple[int, ...] = ()
+    notes: dict[str, float] = dataclasses.field(default_factory=dict)
+    manager: UUID | None = None
+    nothing: None = None
+
+
+users = st.builds(
+    User,
+    name=st.text(max_size=5),
+    age=st.integers(),
+    score=st.floats(allow_nan=False, allow_infinity=False),
+    created=st.datetimes() | st.datetimes(timezones=st.just(dt.UTC)),
+    tags=st.lists(st.text(max_size=3), max_size=3),
+    marks=st.lists(st.integers(), max_size=3).map(tuple),
+    notes=st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False, allow_infinity=False), max_size=2),
+)
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(users)
+def test_a_dataclass_returns_as_it_was(user: User) -> None:
+    codec = Dataclass(User)
+    assert codec.decode(codec.encode(user)) == user
+
+
+@given(plain)
+def test_plain_values_return_as_they_were(value: Any) -> None:
+    for codec in (Json(), Msgpack()):
+        assert codec.decode(codec.encode(value)) == value
+        assert parse(codec.format, codec.encode(value)) == value
+
+
+def test_msgpack_has_bytes_and_datetimes() -> None:
+    row = {"raw": b"\0\xff", "at": dt.datetime(2026, 5, 1, tzinfo=dt.UTC), 5: [1, 2]}
+    assert Msgpack().decode(Msgpack().encode(row)) == row
+
+
+@given(users)
+def test_an_index_reads_what_a_dataclass_holds(user: User) -> None:
+    codec = Dataclass(User)
+    row = parse(codec.format, codec.encode(user))
+    for field in ("picture", "created", "id"):
+        assert CONVERSIONS[codec.conversion(field)](row[field]) == getattr(user, field)
+    assert codec.conversion("manager") == "uuid"
+    assert codec.conversion("name") == codec.conversion("address.city") == ""
+    assert codec.conversion("address.zip_code") == ""
+
+
+@pytest.mark.parametrize("path", ["nam", "address.street", "name.first", ""])
+def test_a_field_that_the_class_lacks_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="no field"):
+        Dataclass(User).conversion(path)
+
+
+def test_a_row_without_a_field_takes_the_default() -> None:
+    assert Dataclass(Address).decode(b'{"city": "Rome"}') == Address("Rome")
+
+
+@pytest.mark.parametrize(
+    ("stored", "error"),
+    [
+        ({"city": "Rome", "street": "x"}, ValueError),
+        ({"zip_code": "1"}, TypeError),
+        ({"city": 5}, TypeError),
+        ({"city": None}, TypeError),
+        (["Rome"], TypeError),
+    ],
+)
+def test_a_row_of_another_class_is_refused(stored: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Dataclass(Address).decode(json.dumps(stored).encode())
+
+
+def test_a_field_of_another_type_is_not_written() -> None:
+    with pytest.raises(TypeError, match="of type str cannot hold 5"):
+        Dataclass(Address).encode(Address(5))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Address cannot hold"):
+        Dataclass(Address).encode("Rome")  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass
+class WithSet:
+    some: set[int]
+
+
+@dataclasses.dataclass
+class WithoutArgument:
+    some: int = dataclasses.field(init=False)
+
+
+@pytest.mark.parametrize("kind", [WithSet, WithoutArgument, int, dict])
+def test_a_class_that_cannot_be_stored_is_refused(kind: type) -> None:
+    with pytest.raises(TypeError):
+        Dataclass(kind)
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"), [(Json(), float("nan")), (Json(), b"x"), (Msgpack(), 2**64), (Msgpack(), {1, 2})]
+)
+def test_a_value_that_the_format_lacks_is_refused(codec: Any, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        codec.encode(value)
