@@ -1,0 +1,155 @@
+"""Named logs of a database: append, read, follow, truncate, delete and list."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from logdb.named_logs import Entry, Position
+
+from . import rendering
+from .encoding import Notation
+from .failing import INTERRUPTED, Failure
+from .interrupts import Interrupts
+from .session import Session, as_json, database, moment_time, notation
+
+COLUMNS: Final = ("position", "txn_id", "value")
+
+
+def _position(ctx: click.Context, param: click.Parameter, value: str | None) -> Position | None:
+    try:
+        return None if value is None else Position.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+after = click.option("--after", callback=_position, metavar="POSITION", help="Only entries behind POSITION.")
+
+
+@click.group("named-log", context_settings={"help_option_names": ["-h", "--help"]})
+def named_log() -> None:
+    """Named logs in a database: entries in the order of its log, each with a position (VERSION.INDEX)."""
+
+
+def _row(entry: Entry) -> tuple[str, int | None, bytes]:
+    return str(entry.position), entry.txn_id, entry.value
+
+
+@named_log.command("list")
+@as_json
+@database
+@click.pass_obj
+def list_(session: Session, as_json: bool) -> None:
+    """Print the names of the logs that have entries or were created."""
+    with session.open(read_only=True) as db:
+        rendering.rows(("name",), ((name,) for name in db.logs()), as_json=as_json)
+
+
+@named_log.command()
+@click.argument("name")
+@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+@click.option("--txn-id", type=click.IntRange(min=0), metavar="N", help="A number that never decreases along the log.")
+@notation
+@as_json
+@database
+@click.pass_obj
+def append(
+    session: Session, name: str, values: Sequence[str], txn_id: int | None, notation: Notation, as_json: bool
+) -> None:
+    """Append entries to the log NAME in one transaction, and print their positions."""
+    with session.open(read_only=False, create=True) as db:
+        positions = db.log(name).extend(map(notation.read_value, values), txn_id=txn_id)
+    rendering.rows(("position",), ((str(position),) for position in positions), as_json=as_json)
+
+
+@named_log.command()
+@click.argument("name")
+@after
+@click.option("--since", callback=moment_time, metavar="TIME", help="Only entries committed after TIME (ISO 8601).")
+@click.option("--from-txn-id", type=click.IntRange(min=0), metavar="N", help="From the first transaction id N or more.")
+@click.option("--reverse", is_flag=True, help="From the last entry to the first.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Print at most N entries.")
+@notation
+@as_json
+@database
+@click.pass_obj
+def read(
+    session: Session,
+    name: str,
+    after: Position | None,
+    since: dt.datetime | None,
+    from_txn_id: int | None,
+    reverse: bool,
+    limit: int | None,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """Print the entries of the log NAME: position, transaction id and value."""
+    with session.open(read_only=True) as db:
+        entries = db.log(name).read(after, since=since, from_txn_id=from_txn_id, reverse=reverse, limit=limit)
+        rendering.rows(COLUMNS, map(_row, entries), as_json=as_json, notation=notation)
+
+
+@named_log.command()
+@click.argument("name")
+@after
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End after S seconds without an entry.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N entries.")
+@notation
+@as_json
+@database
+@click.pass_obj
+def follow(
+    session: Session,
+    name: str,
+    after: Position | None,
+    timeout: float | None,
+    limit: int | None,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """Print the entries of the log NAME as they are appended, from the first one on, without gaps.
+
+    Ctrl-C ends it and prints the position to continue from with --after.
+    """
+    seen = after
+    with session.open(read_only=True) as db:
+        entries = db.log(name).subscribe(after, timeout=timeout)
+        try:
+            with Interrupts() as interrupts:
+                for entry in itertools.islice(entries, limit):
+                    with interrupts.delayed():
+                        rendering.rows(COLUMNS, [_row(entry)], as_json=as_json, notation=notation, tables=False)
+                        seen = entry.position
+        except KeyboardInterrupt:
+            how = "" if seen is None else f"; continue with --after {seen}"
+            raise Failure(f"interrupted{how}", INTERRUPTED) from None
+
+
+@named_log.command()
+@click.argument("name")
+@click.argument("before", callback=_position, metavar="POSITION")
+@as_json
+@database
+@click.pass_obj
+def truncate(session: Session, name: str, before: Position, as_json: bool) -> None:
+    """Delete the entries of the log NAME before POSITION. Prints the version."""
+    with session.open(read_only=False) as db:
+        version = db.log(name).truncate(before)
+    rendering.answer(as_json, {"version": version}, f"version {version}")
+
+
+@named_log.command()
+@click.argument("name")
+@as_json
+@database
+@click.pass_obj
+def delete(session: Session, name: str, as_json: bool) -> None:
+    """Delete the log NAME with all its entries. Prints the version."""
+    with session.open(read_only=False) as db:
+        version = db.log(name).delete()
+    rendering.answer(as_json, {"version": version}, f"version {version}")

@@ -1,0 +1,245 @@
+"""Named logs for asyncio: the verbs of `log.py`, awaited."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, Final, Protocol, TypeVar
+
+from logdb.errors import VersionTrimmed
+from logdb.named_logs.layout import (
+    LOGS,
+    PLAIN,
+    Appends,
+    Entry,
+    Layout,
+    Position,
+    behind,
+    check_entry,
+    check_start,
+    check_txn_id,
+    checked_position,
+    name_in,
+)
+from logdb.store.arguments import checked_wait
+
+T = TypeVar("T")
+PAGE: Final = 128
+"""Number of entries that `truncate` reads together."""
+
+
+class Reader(Protocol):
+    """A snapshot or a transaction."""
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[tuple[bytes, bytes]]: ...
+
+
+class Snapshot(Reader, Protocol):
+    """A snapshot, at `version`."""
+
+    version: int
+
+
+class Writer(Appends, Reader, Protocol):
+    """A transaction."""
+
+    def delete_range(self, start: bytes | None = None, end: bytes | None = None) -> None: ...
+    def log(self, name: str) -> AsyncTransactionLog: ...
+
+
+class Base(Protocol):
+    """A database."""
+
+    async def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot: ...
+    async def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes: ...
+    async def put(self, key: bytes, value: bytes, *, label: str = "") -> int: ...
+    async def delete_range(self, start: bytes | None = None, end: bytes | None = None, *, label: str = "") -> int: ...
+    def transaction(
+        self, *, read_only: bool = False, label: str = "", guard_writes: bool = False
+    ) -> AbstractAsyncContextManager[Any]: ...
+    async def run(self, body: Callable[[Any], Awaitable[Any]]) -> Any: ...
+    def watch(
+        self, prefix: bytes | None = None, *, since: int | None = None, timeout: float | None = None
+    ) -> AsyncIterable[Any]: ...
+
+
+async def names_of(reader: Reader) -> list[str]:
+    """As `log.names_of`."""
+    start, end = LOGS.range()
+    names = list[str]()
+    while (row := await _first(reader.scan(start, end, limit=1))) is not None:
+        names.append(name_in(row[0]))
+        start = LOGS.range((names[-1],))[1]
+    return names
+
+
+async def _first(rows: AsyncIterator[T]) -> T | None:
+    """The first row; reads to the end."""
+    found = [row async for row in rows]
+    return found[0] if found else None
+
+
+class AsyncTransactionLog:
+    """`TransactionLog` for asyncio: `logdb.aio.Transaction.log` makes one."""
+
+    def __init__(self, txn: Writer, name: str) -> None:
+        self._txn, self._layout = txn, Layout(name)
+
+    async def append(self, value: bytes, *, txn_id: int | None = None) -> None:
+        """As `logdb.named_logs.TransactionLog.append`."""
+        check_entry(value, txn_id)
+        last = None
+        if txn_id is not None:
+            last = self._layout.last_own_id(self._txn)
+            if last is None:
+                row = await _first(self._txn.scan(*self._layout.id_range, reverse=True, limit=1))
+                last = None if row is None else self._layout.id_of(row[0])
+        self._layout.append(self._txn, value, txn_id, last)
+
+    @property
+    def appended(self) -> list[Position]:
+        """As `logdb.named_logs.TransactionLog.appended`."""
+        return self._layout.appended(self._txn)
+
+
+class AsyncNamedLog:
+    """`NamedLog` for asyncio: `logdb.aio.Database.log` makes one."""
+
+    def __init__(self, db: Base, name: str) -> None:
+        self._db, self._layout = db, Layout(name)
+
+    @property
+    def name(self) -> str:
+        """The name of the log."""
+        return self._layout.name
+
+    async def create(self) -> int:
+        """As `logdb.named_logs.NamedLog.create`."""
+        return await self._db.put(self._layout.created, b"")
+
+    async def delete(self) -> int:
+        """As `logdb.named_logs.NamedLog.delete`."""
+        return await self._db.delete_range(*self._layout.all)
+
+    # ---- appending
+
+    async def append(self, value: bytes, *, txn_id: int | None = None) -> Position:
+        """As `logdb.named_logs.NamedLog.append`."""
+        if txn_id is not None:
+            return (await self.extend([value], txn_id=txn_id))[0]
+        check_entry(value, None)
+        return self._layout.position(await self._db.append(self._layout.entries, PLAIN + value))
+
+    async def extend(self, values: Iterable[bytes], *, txn_id: int | None = None) -> list[Position]:
+        """As `logdb.named_logs.NamedLog.extend`."""
+        listed = list(values)
+
+        async def body(txn: Writer) -> AsyncTransactionLog:
+            log = txn.log(self.name)
+            for value in listed:
+                await log.append(value, txn_id=txn_id)
+            return log
+
+        if not listed:
+            return []
+        log: AsyncTransactionLog = await self._db.run(body)
+        return log.appended
+
+    # ---- reading
+
+    async def read(
+        self,
+        after: Position | None = None,
+        *,
+        since: dt.datetime | float | None = None,
+        from_txn_id: int | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Entry]:
+        """As `logdb.named_logs.NamedLog.read`, as an asynchronous iterator."""
+        check_start(after, since, from_txn_id)
+        snapshot = await self._db.at()
+        start = self._layout.range(None if after is None else checked_position("after", after))
+        if since is not None:
+            start = self._layout.range(behind((await self._db.at(time=since)).version))
+        elif from_txn_id is not None:
+            check_txn_id(from_txn_id)
+            ids = self._layout.id_key(from_txn_id), self._layout.id_range[1]
+            found = await _first(snapshot.scan(*ids, limit=1))
+            if found is None:
+                return
+            start = self._layout.key(self._layout.position_of_id(*found)), start[1]
+        async for row in snapshot.scan(*start, reverse=reverse, limit=limit):
+            yield self._layout.entry(*row)
+
+    async def subscribe(self, after: Position | None = None, *, timeout: float | None = None) -> AsyncIterator[Entry]:
+        """As `logdb.named_logs.NamedLog.subscribe`, as an asynchronous iterator."""
+        checked_wait(timeout)
+        position = None if after is None else checked_position("after", after)
+        while True:
+            snapshot = await self._db.at()
+            async for row in snapshot.scan(*self._layout.range(position)):
+                entry = self._layout.entry(*row)
+                position = entry.position
+                yield entry
+            changes: Any = aiter(self._db.watch(self._layout.entries, since=snapshot.version, timeout=timeout))
+            try:
+                async with aclosing(changes):
+                    async for change in changes:
+                        for entry in self._layout.changed(change.changes, position):
+                            position = entry.position
+                            yield entry
+            except VersionTrimmed:  # a compaction has overtaken the reader: the entries are still there
+                continue
+            return
+
+    async def count(self) -> int:
+        """The number of entries. Reads all of them. Raises as `Database.scan`."""
+        count = 0
+        async for _ in (await self._db.at()).scan(*self._layout.range()):
+            count += 1
+        return count
+
+    async def first(self) -> Position | None:
+        """As `logdb.named_logs.NamedLog.first`."""
+        entry = await _first(self.read(limit=1))
+        return None if entry is None else entry.position
+
+    async def last(self) -> Position | None:
+        """As `logdb.named_logs.NamedLog.last`."""
+        entry = await _first(self.read(reverse=True, limit=1))
+        return None if entry is None else entry.position
+
+    # ---- truncating
+
+    async def truncate(self, before: Position) -> int:
+        """As `logdb.named_logs.NamedLog.truncate`."""
+        layout, position = self._layout, checked_position("before", before)
+        snapshot = await self._db.at()
+        last = None
+        if await _first(snapshot.scan(*layout.id_range, limit=1)) is not None:
+            before = position
+            while last is None:
+                rows = snapshot.scan(*layout.range(before=before), reverse=True, limit=PAGE)
+                page = [layout.entry(*row) async for row in rows]
+                last = next((entry for entry in page if entry.txn_id is not None), None)
+                if len(page) < PAGE:
+                    break
+                before = page[-1].position
+        async with self._db.transaction() as txn:
+            txn.delete_range(*layout.range(before=position))
+            if last is not None:
+                txn.delete_range(*layout.ids_before(last))
+        return int(txn.version)
+
+    def __repr__(self) -> str:
+        return f"<logdb.named_logs.AsyncNamedLog {self.name!r}>"

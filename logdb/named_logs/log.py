@@ -1,0 +1,263 @@
+"""Named logs, the synchronous face."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from logdb.errors import VersionTrimmed
+from logdb.named_logs.layout import (
+    LOGS,
+    PLAIN,
+    Appends,
+    Entry,
+    Layout,
+    Position,
+    behind,
+    check_entry,
+    check_start,
+    check_txn_id,
+    checked_position,
+    name_in,
+)
+from logdb.store.arguments import checked_wait
+
+
+class Reader(Protocol):
+    """A snapshot or a transaction."""
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class Snapshot(Reader, Protocol):
+    """A snapshot, at `version`."""
+
+    version: int
+
+
+class Writer(Appends, Reader, Protocol):
+    """A transaction."""
+
+    def delete_range(self, start: bytes | None = None, end: bytes | None = None) -> None: ...
+    def log(self, name: str) -> TransactionLog: ...
+
+
+class Base(Protocol):
+    """A database."""
+
+    def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot: ...
+    def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes: ...
+    def put(self, key: bytes, value: bytes, *, label: str = "") -> int: ...
+    def delete_range(self, start: bytes | None = None, end: bytes | None = None, *, label: str = "") -> int: ...
+    def transaction(
+        self, *, read_only: bool = False, label: str = "", guard_writes: bool = False
+    ) -> AbstractContextManager[Any]: ...
+    def run(self, body: Callable[[Any], Any]) -> Any: ...
+    def watch(
+        self, prefix: bytes | None = None, *, since: int | None = None, timeout: float | None = None
+    ) -> Iterator[Any]: ...
+
+
+def names_of(reader: Reader) -> Iterator[str]:
+    """The names of all logs, in order: one short read for each."""
+    start, end = LOGS.range()
+    while (row := next(reader.scan(start, end, limit=1), None)) is not None:
+        name = name_in(row[0])
+        yield name
+        start = LOGS.range((name,))[1]
+
+
+class TransactionLog:
+    """A named log within a transaction: `Transaction.log` makes one."""
+
+    def __init__(self, txn: Writer, name: str) -> None:
+        self._txn, self._layout = txn, Layout(name)
+
+    def append(self, value: bytes, *, txn_id: int | None = None) -> None:
+        """Append an entry with this `value` when the transaction commits. `txn_id`: as `NamedLog.append`; the
+        transaction conflicts with another one that appends with an id.
+
+        Raises TypeError, ValueError (also for an id that is less than the last one), and as `Transaction.append`.
+        """
+        check_entry(value, txn_id)
+        last = None
+        if txn_id is not None:
+            last = self._layout.last_own_id(self._txn)
+            if last is None:
+                for key, _ in self._txn.scan(*self._layout.id_range, reverse=True, limit=1):
+                    last = self._layout.id_of(key)
+        self._layout.append(self._txn, value, txn_id, last)
+
+    @property
+    def appended(self) -> list[Position]:
+        """The positions of the entries that the transaction has appended to this log, in order. Raises LogDBError
+        before the commit has returned, and after an abort."""
+        return self._layout.appended(self._txn)
+
+
+class NamedLog:
+    """A log of entries inside the database, called `name`: `Database.log` makes one.
+
+    Every entry has a `Position`, which contains the version of its commit; entries are in the order of the database's
+    log. The methods raise as those of `Database`.
+    """
+
+    def __init__(self, db: Base, name: str) -> None:
+        self._db, self._layout = db, Layout(name)
+
+    @property
+    def name(self) -> str:
+        """The name of the log."""
+        return self._layout.name
+
+    def create(self) -> int:
+        """Create the log, so that `Database.logs` names it while it has no entries; the first append does so, too.
+        Returns the version. Creating it again has no effect on its entries."""
+        return self._db.put(self._layout.created, b"")
+
+    def delete(self) -> int:
+        """Delete the log with all its entries and transaction ids, with one small record. Returns the version."""
+        return self._db.delete_range(*self._layout.all)
+
+    # ---- appending
+
+    def append(self, value: bytes, *, txn_id: int | None = None) -> Position:
+        """Append an entry with this `value`. Returns its position, once it is durable.
+
+        Appends without `txn_id` do not conflict with each other. `txn_id`: a number of the application, from 0 to
+        2^64 - 1, that never decreases along the log, by which `read` finds the entry.
+
+        Raises TypeError, ValueError (also for an id that is less than the last one); ConflictError if others append
+        with ids all the time; and as `Database.append`.
+        """
+        if txn_id is not None:
+            return self.extend([value], txn_id=txn_id)[0]
+        check_entry(value, None)
+        return self._layout.position(self._db.append(self._layout.entries, PLAIN + value))
+
+    def extend(self, values: Iterable[bytes], *, txn_id: int | None = None) -> list[Position]:
+        """Append entries with these `values` in one transaction, all with `txn_id`. Returns their positions, once they
+        are durable. Raises as `append`, and TransactionTooLarge."""
+        listed = list(values)
+
+        def body(txn: Writer) -> TransactionLog:
+            log = txn.log(self.name)
+            for value in listed:
+                log.append(value, txn_id=txn_id)
+            return log
+
+        if not listed:
+            return []
+        log: TransactionLog = self._db.run(body)
+        return log.appended
+
+    # ---- reading
+
+    def read(
+        self,
+        after: Position | None = None,
+        *,
+        since: dt.datetime | float | None = None,
+        from_txn_id: int | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[Entry]:
+        """The entries of one snapshot, in order, read as the iterator advances.
+
+        One of: `after`: those behind this position; `since`: those committed after this time (a datetime, or seconds
+        since the epoch), which must not be before the oldest version of the database; `from_txn_id`: from the first
+        entry with this transaction id or a greater one. `reverse`: from the last entry back. `limit`: maximum number of
+        entries.
+
+        Raises TypeError, ValueError, VersionTrimmed and FutureVersion (for `since`), and as
+        `Database.scan`.
+        """
+        check_start(after, since, from_txn_id)
+        snapshot = self._db.at()
+        start = self._layout.range(None if after is None else checked_position("after", after))
+        if since is not None:
+            start = self._layout.range(behind(self._db.at(time=since).version))
+        elif from_txn_id is not None:
+            check_txn_id(from_txn_id)
+            found = next(snapshot.scan(self._layout.id_key(from_txn_id), self._layout.id_range[1], limit=1), None)
+            if found is None:
+                return iter(())
+            start = self._layout.key(self._layout.position_of_id(*found)), start[1]
+        return self._layout.read(snapshot.scan(*start, reverse=reverse, limit=limit))
+
+    def subscribe(self, after: Position | None = None, *, timeout: float | None = None) -> Iterator[Entry]:
+        """The entries behind the position `after` (default: from the first), in order and without gaps. Waits for more,
+        or ends when none has come for `timeout` seconds.
+
+        To resume, pass the last entry's `position` as `after`. Entries that are truncated before they are read are left
+        out. Raises TypeError, ValueError, and as `Database.watch`.
+        """
+        checked_wait(timeout)
+        position = None if after is None else checked_position("after", after)
+
+        def entries(position: Position | None) -> Iterator[Entry]:
+            while True:
+                snapshot = self._db.at()
+                for entry in self._layout.read(snapshot.scan(*self._layout.range(position))):
+                    position = entry.position
+                    yield entry
+                try:
+                    for change in self._db.watch(self._layout.entries, since=snapshot.version, timeout=timeout):
+                        for entry in self._layout.changed(change.changes, position):
+                            position = entry.position
+                            yield entry
+                except VersionTrimmed:  # a compaction has overtaken the reader: the entries are still there
+                    continue
+                return
+
+        return entries(position)
+
+    def __len__(self) -> int:
+        """The number of entries. Reads all of them. Raises as `Database.scan`."""
+        return sum(1 for _ in self._db.at().scan(*self._layout.range()))
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def first(self) -> Position | None:
+        """The position of the first entry, None if there is none. Raises as `Database.scan`."""
+        return next((entry.position for entry in self.read(limit=1)), None)
+
+    @property
+    def last(self) -> Position | None:
+        """The position of the last entry, None if there is none. Raises as `Database.scan`."""
+        return next((entry.position for entry in self.read(reverse=True, limit=1)), None)
+
+    # ---- truncating
+
+    def truncate(self, before: Position) -> int:
+        """Delete the entries before the position `before`, with one small record. Returns the version. The last
+        transaction id stays the least that a later append may have.
+
+        Raises TypeError, ValueError, and as `Database.delete_range`.
+        """
+        layout, position = self._layout, checked_position("before", before)
+        snapshot = self._db.at()
+        last = None
+        if next(snapshot.scan(*layout.id_range, limit=1), None) is not None:
+            gone = layout.read(snapshot.scan(*layout.range(before=position), reverse=True))
+            last = next((entry for entry in gone if entry.txn_id is not None), None)
+        with self._db.transaction() as txn:
+            txn.delete_range(*layout.range(before=position))
+            if last is not None:
+                txn.delete_range(*layout.ids_before(last))
+        return int(txn.version)
+
+    def __repr__(self) -> str:
+        return f"<logdb.named_logs.NamedLog {self.name!r}>"

@@ -1,0 +1,36 @@
+"""`logdb named-log`: appending to named logs, and reading them."""
+
+from __future__ import annotations
+
+from .conftest import Run, documents
+
+
+def test_entries_are_appended_and_read(run: Run) -> None:
+    assert run("named-log", "append", "orders", "two apples", "a pear").stdout == "1.0\n1.1\n"
+    assert run("named-log", "append", "orders", "a plum", "--txn-id", 7).stdout == "2.0\n"
+    assert run("named-log", "list").stdout == "orders\n"
+    assert run("named-log", "read", "orders").stdout == "1.0\t\ttwo apples\n1.1\t\ta pear\n2.0\t7\ta plum\n"
+    assert run("named-log", "read", "orders", "--after", "1.0", "--limit", 1).stdout == "1.1\t\ta pear\n"
+    assert run("named-log", "read", "orders", "--reverse", "--limit", 1).stdout == "2.0\t7\ta plum\n"
+    assert run("named-log", "read", "orders", "--from-txn-id", 3, "--hex").stdout == f"2.0\t7\t{b'a plum'.hex()}\n"
+    found = documents(run("named-log", "follow", "orders", "--after", "1.1", "--timeout", 0, "--json"))
+    assert found == [{"position": "2.0", "txn_id": 7, "value": "a plum"}]
+    assert (
+        run("named-log", "read", "orders", "--since", "2000-01-01T00:00:00Z", "--limit", 1).stdout
+        == "1.0\t\ttwo apples\n"
+    )
+
+
+def test_a_log_is_truncated_and_deleted(run: Run) -> None:
+    run("named-log", "append", "orders", "1", "2", "3")
+    assert run("named-log", "truncate", "orders", "1.2").stdout == "version 2\n"
+    assert run("named-log", "read", "orders").stdout == "1.2\t\t3\n"
+    assert documents(run("named-log", "delete", "orders", "--json")) == [{"version": 3}]
+    assert run("named-log", "list").stdout == ""
+
+
+def test_what_is_refused(run: Run) -> None:
+    run("named-log", "append", "orders", "1", "--txn-id", 5)
+    assert "4 comes after 5" in run("named-log", "append", "orders", "2", "--txn-id", 4, code=2).stderr
+    assert "not a position" in run("named-log", "truncate", "orders", "first", code=2).stderr
+    assert "give one of" in run("named-log", "read", "orders", "--after", "1.0", "--from-txn-id", 1, code=2).stderr
