@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks import fresh, large_transactions, long_load, map_designs, mixed, report, scalog, verification
 from benchmarks.rounds import FULL, QUICK, interleaved
 from benchmarks.workloads import WORKLOADS, Stage
+from logdb.log.engine import ENGINES
 from tests.harness.progress import showing_progress
 
 RESULTS = Path(__file__).parent / "results"
@@ -245,20 +246,57 @@ def large_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None)
 
 
 @main.command("fair")
+@click.option("--cluster", "layout", type=click.Choice(("nodes", "processes")), help="Measure hot keys of a cluster.")
+@click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="Of the cluster.")
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
-def fair_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
-    """How long small puts wait at the single-node server beside clients that scan everything again and again."""
+def fair_run(layout: str | None, engine: str, quick: bool, as_json: bool, scratch: Path | None) -> None:
+    """How long small puts wait at the single-node server beside clients that scan everything again and again.
+
+    With --cluster: how long increments of hot keys wait beside 16 coroutines that increment the same keys.
+    """
     from benchmarks import fair
 
+    scale = fair.QUICK if quick else fair.FULL
+    measured: fair.Waited | fair.HotKeys
     with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        waited = fair.measure(Path(directory), fair.QUICK if quick else fair.FULL, progress)
-    click.echo(json.dumps(waited._asdict()) if as_json else "\n".join(waited.lines()))
+        if layout is None:
+            measured = fair.measure(Path(directory), scale, progress)
+        else:
+            measured = fair.measure_hot_keys(Path(directory), layout, engine, scale, progress)
+    click.echo(json.dumps(measured._asdict()) if as_json else "\n".join(measured.lines()))
+
+
+@main.command("tpcc")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write tpcc.json and .md.")
+def tpcc_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """TPC-C by eight processes on three nodes, and on PostgreSQL with and without synchronous standbys."""
+    from benchmarks.tpcc import measuring
+
+    effort = measuring.QUICK if quick else measuring.FULL
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        Path(directory).chmod(0o755)  # PostgreSQL runs as another user
+        measured = measuring.measure(effort, Path(directory), progress)
+    if to is not None:
+        measuring.write(measured, effort, to)
+    if as_json:
+        click.echo(json.dumps(measuring.as_json(measured, effort)))
+    else:
+        Console().print(measuring.table(measured))
+    if any(each.violations for each in measured):
+        raise SystemExit("\n".join(violation for each in measured for violation in each.violations))
 
 
 @main.command("cluster")
-@click.argument("parts", nargs=-1, type=click.Choice(["served", "cost", "hops", "leader", "shards"]))
+@click.argument(
+    "parts",
+    nargs=-1,
+    type=click.Choice(["served", "cost", "hops", "leader", "node-multipaxos", "node-scalog", "shards"]),
+)
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
@@ -266,8 +304,8 @@ def fair_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
 def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """The database on a cluster in processes of its own: all PARTS, or those that are named.
 
-    served: against etcd and Redis. cost: CPU time of each role. hops: the latency of a commit. leader, shards:
-    throughput over time while the ordering leader is killed, and shards are added and finalized.
+    served: against etcd and Redis. cost: CPU time of each role. hops: the latency of a commit. leader, node-*, shards:
+    throughput over time while the ordering leader or a node is killed, and shards are added and finalized.
     """
     from benchmarks import cluster
 
@@ -284,6 +322,32 @@ def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Pat
             cluster.write(part, found, to)
     if as_json:
         click.echo(json.dumps(results))
+
+
+@main.command("steps")
+@click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True)
+@click.option("--nodes", type=click.Choice(["3", "5"]), help="Equal nodes, each with a server of every role.")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write steps-ENGINE.json and .md.")
+def steps_run(
+    engine: str, nodes: str | None, quick: bool, as_json: bool, scratch: Path | None, to: Path | None
+) -> None:
+    """Messages, stream writes, wake-ups, thread handovers, syncs and CPU time of one commit alone and one get alone.
+
+    Without --nodes there is a process for each server.
+    """
+    from benchmarks import steps
+
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        found = steps.measure(Path(directory), engine, int(nodes or 0), 15 if quick else 600, progress)
+    if as_json:
+        click.echo(json.dumps(found.as_json()))
+    else:
+        Console(width=None if sys.stdout.isatty() else 140).print(found.table())
+    if to is not None:
+        found.write(to)
 
 
 @main.command("log-cluster")

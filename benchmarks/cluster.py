@@ -1,9 +1,10 @@
 """The database on a cluster of real processes: each part is measured and reported separately (`PARTS`).
 
-served   the workloads of `served`, against etcd (one node, and three) and Redis
+served   the workloads of `served`: three nodes of each engine, a process for each server; etcd (one node, three), Redis
 cost     CPU time of each role for a committed transaction
 hops     the latency of a commit with one client, hop by hop
 leader   throughput over time; the ordering layer's leader is killed
+node-*   throughput over time; one of three nodes is killed, on each engine
 shards   throughput over time; a shard is added and one finalized
 """
 
@@ -21,15 +22,27 @@ from rich.table import Table
 
 import logdb.aio
 from benchmarks import hops, served, timelines
-from benchmarks.clusters import Cluster, cpu_s
+from benchmarks.clusters import PROCESSES, Cluster, cpu_s
 from benchmarks.servers import Server
-from benchmarks.servers.cluster import SHAPE, LogDBCluster
+from benchmarks.servers.cluster import LogDBCluster, MultiPaxosNodes, ScalogNodes
 from benchmarks.servers.etcd import Etcd, EtcdCluster
 from benchmarks.servers.redis import Redis
 
-SERVERS: tuple[type[Server], ...] = (LogDBCluster, Etcd, EtcdCluster, Redis)
+SERVERS: tuple[type[Server], ...] = (MultiPaxosNodes, ScalogNodes, LogDBCluster, Etcd, EtcdCluster, Redis)
 CLIENTS = (1, 8, 64)
 SCALE = served.Scale(keys=10_000, rounds=3, turn_s=1.0)
+_LEAST: Mapping[str, Sequence[float]] = {
+    "put": (0.7, 1.2, 3.0),
+    "multi-put": (1.0, 2.0, 4.0),
+    "get": (1.0, 1.5, 3.0),
+    "multi-get": (1.0, 1.5, 3.0),
+    "transaction": (0.8, 2.0, 8.0),
+}
+TARGETS = {
+    (workload, clients, EtcdCluster.name): ratio
+    for workload, ratios in _LEAST.items()
+    for clients, ratio in zip(CLIENTS, ratios, strict=True)
+}
 Progress = Callable[[str], object]
 
 
@@ -86,7 +99,7 @@ class Costs(NamedTuple):
 
 def cost(path: Path, seconds: float, progress: Progress) -> Costs:
     """Puts of 100 bytes, for the same time with each number of clients."""
-    with Cluster(path, SHAPE) as cluster:
+    with Cluster(path, PROCESSES["scalog"]) as cluster:
         pids = {**cluster.pids(), "client": [os.getpid()]}
         return Costs(asyncio.run(_costs(cluster.endpoints, pids, seconds, progress)))
 
@@ -141,7 +154,7 @@ class Served(NamedTuple):
 
 
 def _served(path: Path, quick: bool, progress: Progress) -> Found:
-    return Served(served.measure(SERVERS, path, served.QUICK if quick else SCALE, progress, {}))
+    return Served(served.measure(SERVERS, path, served.QUICK if quick else SCALE, progress, TARGETS))
 
 
 def _cost(path: Path, quick: bool, progress: Progress) -> Found:
@@ -156,6 +169,10 @@ def _leader(path: Path, quick: bool, progress: Progress) -> Found:
     return timelines.leader_killed(path, 4.0 if quick else 30.0, progress)
 
 
+def _node(engine: str) -> Callable[[Path, bool, Progress], Found]:
+    return lambda path, quick, progress: timelines.node_killed(path, engine, 4.0 if quick else 30.0, progress)
+
+
 def _shards(path: Path, quick: bool, progress: Progress) -> Found:
     return timelines.shards_changed(path, 2.0 if quick else 30.0, progress)
 
@@ -165,6 +182,8 @@ PARTS: Mapping[str, tuple[str, Callable[[Path, bool, Progress], Found]]] = {
     "cost": ("Cost of a committed transaction by role", _cost),
     "hops": ("A commit with one client, hop by hop", _hops),
     "leader": ("The ordering layer's leader is killed", _leader),
+    "node-multipaxos": ("A node of three is killed, Multi-Paxos", _node("multipaxos")),
+    "node-scalog": ("A node of three is killed, Scalog", _node("scalog")),
     "shards": ("A shard is added, and another one finalized", _shards),
 }
 

@@ -1,30 +1,37 @@
-"""Clusters of real processes on this machine: one for each server, with its journals on a disk and fsync on."""
+"""Clusters of real processes on this machine, with their journals on a disk and fsync on."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
 from logdb.log import connect
+from logdb.log.engine import ENGINES
 from tests.harness.ports import free_addresses
 
 TICKS_S = os.sysconf("SC_CLK_TCK")
 READY_S = 30
-ROLES = ("ordering", "storage", "aggregator", "mapping")
+FOUNDERS: Final = ("ordering", "replica", "node")
+ROLES = ("ordering", "storage", "aggregator", "replica", "mapping")
 SERVE: Final = (sys.executable, "-P", "-m", "logdb_cli", "serve")
 
 
 class Shape(NamedTuple):
-    """How many processes of each role; `shards` of `failures` + 1 storage servers are made, the others are spares."""
+    """How many servers of each role; `shards` are made of the storage servers, the others are spares.
+
+    `failures`, `policy`: of an engine that has shards, "" for the default. `nodes`: as many processes, each with a
+    server of every role that has any; 0: a process for each server.
+    """
 
     ordering: int = 1
     storage: int = 1
@@ -32,25 +39,53 @@ class Shape(NamedTuple):
     mapping: int = 0
     failures: int = 0
     shards: int = 1
+    replica: int = 0
+    engine: str = ENGINES[0]
+    policy: str = ""
+    nodes: int = 0
+
+
+PROCESSES: Final[Mapping[str, Shape]] = {
+    "scalog": Shape(ordering=3, storage=4, mapping=1, failures=1, shards=2),
+    "multipaxos": Shape(ordering=0, storage=0, replica=3, mapping=1, engine="multipaxos"),
+}
+"""A process for each server."""
+
+
+def nodes_of(engine: str, nodes: int) -> Shape:
+    """Equal nodes, each with a server of every role that the database needs on this engine."""
+    if engine == "multipaxos":
+        return Shape(ordering=0, storage=0, replica=nodes, mapping=nodes, engine=engine, nodes=nodes)
+    return Shape(
+        ordering=nodes, storage=nodes, mapping=nodes, failures=nodes // 2, engine=engine, policy="mask", nodes=nodes
+    )
 
 
 class Cluster:
-    """The processes of a cluster, by name: o1, ..., s1, ..., a1, ..., m1, ... Used with `with`: none is left.
+    """The processes of a cluster, by name: o1, ..., s1, ..., a1, ..., m1, ..., or n1, ...; with `with`, none is left.
 
-    `serve`: the command that runs a server, but for its role, configuration and name.
+    `roles`: of each process, "node" for several; `addresses`: where it listens. `serve`: the command that runs a
+    process, but for its role, configuration and name.
     """
 
     def __init__(self, path: Path, shape: Shape, *, serve: Sequence[str] = SERVE) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path, self.shape, self._serve = path, shape, serve
-        self.roles = {f"{role[0]}{number}": role for role in ROLES for number in range(1, getattr(shape, role) + 1)}
+        kinds = ("node",) if shape.nodes else ROLES
+        self.roles = {f"{role[0]}{number}": role for role in kinds for number in range(1, _count(shape, role) + 1)}
         self._config = path / "cluster.toml"
         free = free_addresses()
         self.addresses = {name: next(free) for name in self.roles}
-        self._metrics = {name: next(free) for name, role in self.roles.items() if role == "ordering"}
-        lines = ["[cluster]", 'name = "benchmark"', f"failures = {shape.failures}"]
+        self._metrics = {name: next(free) for name, role in self.roles.items() if role in FOUNDERS}
+        lines = ["[cluster]", 'name = "benchmark"', f'engine = "{shape.engine}"']
+        if shape.storage:
+            lines.append(f"failures = {shape.failures}")
+        if shape.policy:
+            lines.append(f'policy = "{shape.policy}"')
         for name, role in self.roles.items():
             lines += [f"[{role}.{name}]", f'listen = "{self.addresses[name]}"']
+            if role == "node":
+                lines.append(f"roles = {[role for role in ROLES if getattr(shape, role)]}")
             if name in self._metrics:
                 lines.append(f'metrics = "{self._metrics[name]}"')
         self._config.write_text("\n".join(lines) + "\n")
@@ -65,8 +100,8 @@ class Cluster:
 
     @property
     def endpoints(self) -> str:
-        """Where its ordering replicas listen."""
-        return ",".join([self.addresses[name] for name, role in self.roles.items() if role == "ordering"])
+        """Where its founders listen."""
+        return ",".join([self.addresses[name] for name in self._metrics])
 
     def start(self) -> None:
         """Return when all run and the shards are made. Raises RuntimeError."""
@@ -85,6 +120,8 @@ class Cluster:
             assert process.stdout is not None
             if not process.stdout.readline().startswith("ready"):
                 raise RuntimeError(f"{name} did not start:\n{(self.path / f'{name}.log').read_text()}")
+        if not self.shape.storage:
+            return
         with connect(self.endpoints) as log:
             deadline = time.monotonic() + READY_S
             while len(log.configuration().spares) < self.shape.storage and time.monotonic() < deadline:
@@ -100,12 +137,12 @@ class Cluster:
         return found
 
     def leader(self) -> str:
-        """The ordering replica that leads."""
+        """The process whose founder leads."""
         while True:
             for name, address in self._metrics.items():
                 if name in self.processes:
                     with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/metrics") as answer:
-                        if b"\nlogdb_leader 1" in answer.read():
+                        if re.search(rb"\nlogdb_leader(\{[^}]*\})? 1", answer.read()):
                             return name
 
     def kill(self, name: str) -> None:
@@ -121,6 +158,10 @@ class Cluster:
         for process in self.processes.values():
             process.communicate()
         self.processes.clear()
+
+
+def _count(shape: Shape, role: str) -> int:
+    return shape.nodes if role == "node" else int(getattr(shape, role))
 
 
 def cpu_s(pids: Sequence[int]) -> float:

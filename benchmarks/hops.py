@@ -23,8 +23,7 @@ from rich.table import Table
 
 import logdb.aio
 from benchmarks.bare import Bare
-from benchmarks.clusters import Cluster
-from benchmarks.servers.cluster import SHAPE
+from benchmarks.clusters import PROCESSES, Cluster
 from benchmarks.traced import Note, noted, read
 
 GOAL = 3.0
@@ -128,7 +127,7 @@ def measure(path: Path, rounds: int, commits: int, progress: Callable[[str], obj
     directory = path / "notes"
     directory.mkdir(parents=True)
     serve = (sys.executable, "-m", "benchmarks.traced", str(directory))
-    with noted() as mine, Cluster(path, SHAPE, serve=serve) as cluster:
+    with noted() as mine, Cluster(path, PROCESSES["scalog"], serve=serve) as cluster:
         progress("Commits, one after another")
         spans, messages, syncs = asyncio.run(_commits(cluster.endpoints, path, rounds, commits))
         leader, names = cluster.leader(), {address: name for name, address in cluster.addresses.items()}

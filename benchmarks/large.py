@@ -257,7 +257,7 @@ HEADINGS = (
 
 
 def measure(directory: Path, scale: Scale, progress: Callable[[str], object]) -> Results:
-    """Those of the servers that are installed, in `directory`: on a real disk."""
+    """Measure all installed servers in `directory`, on a real disk."""
     installed = [kind() for kind in SERVERS if is_installed(kind.program)]
     absent = [kind.name for kind in SERVERS if not is_installed(kind.program)]
     return asyncio.run(_measure(installed, absent, directory, scale, progress))

@@ -141,7 +141,7 @@ def measure(
     progress: Callable[[str], object],
     targets: Mapping[tuple[str, int, str], float] = TARGETS,
 ) -> Results:
-    """Those of the servers that are installed, the first of which is ours, in `directory`: on a real disk."""
+    """Measure all installed servers in `directory`, on a real disk. The first server is LogDB."""
     installed = [kind() for kind in servers if is_installed(kind.program)]
     absent = [kind.name for kind in servers if not is_installed(kind.program)]
     measured = asyncio.run(_measure(installed, directory, scale, progress))

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 import logdb.aio
-from benchmarks.clusters import Cluster
-from benchmarks.servers.cluster import SHAPE
+from benchmarks.clusters import PROCESSES, Cluster, nodes_of
 from logdb.errors import LogDBError
 from logdb.log import connect
 
@@ -155,16 +154,25 @@ Step = tuple[str, Callable[[], object]]
 
 def leader_killed(path: Path, seconds: float, progress: Callable[[str], object]) -> Timeline:
     """kill -9 of the ordering layer's leader."""
-    with Cluster(path, SHAPE) as cluster:
+    with Cluster(path, PROCESSES["scalog"]) as cluster:
         leader = cluster.leader()
         steps = [("ordering leader killed", lambda: cluster.kill(leader))]
         title = "The ordering layer's leader is killed (election timeout 0.5 to 1 s)"
         return _run(title, cluster, steps, seconds, progress)
 
 
+def node_killed(path: Path, engine: str, seconds: float, progress: Callable[[str], object]) -> Timeline:
+    """kill -9 of the one of three nodes whose ordering replica leads."""
+    with Cluster(path, nodes_of(engine, 3)) as cluster:
+        leader = cluster.leader()
+        steps = [("leader's node killed", lambda: cluster.kill(leader))]
+        return _run(f"One of three nodes is killed, the leader's ({engine})", cluster, steps, seconds, progress)
+
+
 def shards_changed(path: Path, seconds: float, progress: Callable[[str], object]) -> Timeline:
     """A shard is added, and one of the first ones finalized."""
-    with Cluster(path, SHAPE._replace(storage=SHAPE.storage + 2)) as cluster, connect(cluster.endpoints) as log:
+    shape = PROCESSES["scalog"]
+    with Cluster(path, shape._replace(storage=shape.storage + 2)) as cluster, connect(cluster.endpoints) as log:
         steps: list[Step] = [
             ("shard added", log.add_shard),
             ("shard finalized", lambda: log.finalize_shard(1, 10)),

@@ -19,7 +19,7 @@ from logdb.api.inspection import audit, verify
 BATCH: Final = 1_000
 OVERWRITES: Final = 2
 VALUE_BYTES: Final = 100
-PIECE_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20
 ROUNDS: Final = 3
 
 
@@ -75,7 +75,7 @@ def read(files: list[Path]) -> int:
     crc = 0
     for path in files:
         with path.open("rb", buffering=0) as file:
-            while chunk := file.read(PIECE_BYTES):
+            while chunk := file.read(CHUNK_BYTES):
                 crc = extend(crc, chunk)
     return crc
 

@@ -60,7 +60,7 @@ class Stage(contextlib.ExitStack):
         return {record_key(number): self._random.randbytes(record_bytes) for number in range(len(self.keys))}
 
     def operations(self, record_bytes: int) -> Iterator[list[Operation]]:
-        """Those of workload E, in bursts, for ever: scans from keys that are not equally popular, and inserts."""
+        """The operations of workload E, in bursts, without end: scans from keys of unequal popularity, and inserts."""
         draw, fresh = random.Random(20100610), count(len(self.keys))
         popular = [record_key(number) for number in draw.sample(range(len(self.keys)), len(self.keys))]
         weights = list(accumulate(1 / rank**SKEW for rank in range(1, len(popular) + 1)))
@@ -80,11 +80,11 @@ class Stage(contextlib.ExitStack):
         return session
 
     def random_keys(self) -> Iterator[bytes]:
-        """Keys for ever, all equally often, in random order."""
+        """Keys in random order, without end, all equally often."""
         return cycle(self._random.sample(self.keys, len(self.keys)))
 
     def random_hot_keys(self) -> Iterator[bytes]:
-        """A few keys for ever, in an order that does not repeat soon."""
+        """A few keys without end, in an order that does not repeat soon."""
         return cycle(self._random.choices(self.keys[:HOT_KEYS], k=1_000))
 
     def new_value(self) -> bytes:

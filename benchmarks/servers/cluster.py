@@ -1,4 +1,4 @@
-"""A cluster of LogDB: 2 shards of 2 storage servers, 3 ordering replicas, 1 mapping server."""
+"""Clusters of LogDB: three nodes on each engine, and 2 shards of 2 storage servers with a process for each server."""
 
 from __future__ import annotations
 
@@ -7,23 +7,36 @@ from pathlib import Path
 from typing import ClassVar
 
 import logdb.aio
-from benchmarks.clusters import Cluster, Shape
+from benchmarks.clusters import PROCESSES, Cluster, Shape, nodes_of
 from benchmarks.servers.ours import LogDB
-
-SHAPE = Shape(ordering=3, storage=4, mapping=1, failures=1, shards=2)
 
 
 class LogDBCluster(LogDB):
     """See `Server`."""
 
     name: ClassVar[str] = "LogDB cluster"
+    shape: ClassVar[Shape] = PROCESSES["scalog"]
     cluster: Cluster
 
     async def start(self, directory: Path) -> None:
-        self.cluster = Cluster(directory, SHAPE)
+        self.cluster = Cluster(directory, self.shape)
         await asyncio.to_thread(self.cluster.start)
         self._db = await logdb.aio.connect(self.cluster.endpoints)
 
     async def stop(self) -> None:
         await self._db.close()
         await asyncio.to_thread(self.cluster.close)
+
+
+class ScalogNodes(LogDBCluster):
+    """See `Server`."""
+
+    name: ClassVar[str] = "LogDB, 3 nodes, scalog"
+    shape: ClassVar[Shape] = nodes_of("scalog", 3)
+
+
+class MultiPaxosNodes(LogDBCluster):
+    """See `Server`."""
+
+    name: ClassVar[str] = "LogDB, 3 nodes, multipaxos"
+    shape: ClassVar[Shape] = nodes_of("multipaxos", 3)

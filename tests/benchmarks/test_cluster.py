@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from benchmarks import cluster, hops
 from benchmarks.__main__ import main
-from benchmarks.servers.cluster import LogDBCluster
+from benchmarks.servers.cluster import MultiPaxosNodes, ScalogNodes
 from benchmarks.timelines import Event, Timeline
 from benchmarks.traced import Note
+from logdb.log.engine import ENGINES
 
 
 def quick(tmp_path: Path, part: str) -> Any:
@@ -28,9 +29,9 @@ def quick(tmp_path: Path, part: str) -> Any:
 
 
 def test_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "SERVERS", (LogDBCluster,))
+    monkeypatch.setattr(cluster, "SERVERS", (MultiPaxosNodes, ScalogNodes))
     results = quick(tmp_path, "served")
-    assert {each["server"] for each in results["measured"]} == {"LogDB cluster"}
+    assert {each["server"] for each in results["measured"]} == {"LogDB, 3 nodes, multipaxos", "LogDB, 3 nodes, scalog"}
     assert all(rate > 0 for each in results["measured"] for rate in each["rates"])
     assert (tmp_path / "to/cluster-served.png").read_bytes().startswith(b"\x89PNG")
 
@@ -55,6 +56,14 @@ def test_the_leader_is_killed(tmp_path: Path) -> None:
     assert results["acked"] == results["issued"] > 0
     assert results["failed"] == results["lost"] == 0
     assert (tmp_path / "to/cluster-leader.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_node_is_killed(tmp_path: Path, engine: str) -> None:
+    results = quick(tmp_path, f"node-{engine}")
+    assert [event["what"] for event in results["events"]] == ["leader's node killed"]
+    assert results["lost"] == 0
+    assert (tmp_path / f"to/cluster-node-{engine}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_shards_are_added_and_finalized(tmp_path: Path) -> None:

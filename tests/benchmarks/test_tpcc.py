@@ -1,0 +1,95 @@
+"""TPC-C on a database in a directory: the transactions keep the consistency conditions of the specification."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import logdb
+from benchmarks.tpcc import logdb_terminal
+from benchmarks.tpcc.logdb_terminal import LogDBTerminal, key_of
+from benchmarks.tpcc.measuring import Measured, Turn, rows
+from benchmarks.tpcc.workload import MIX, Customer, Inputs, Line, NewOrder, Payment, Scale, StockLevel, last_name
+
+SCALE = Scale(warehouses=2, customers=30, items=60, orders=12)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> logdb.Database:
+    opened = logdb.open(tmp_path / "db")
+    logdb_terminal.load(opened, SCALE)
+    return opened
+
+
+def test_a_mix_of_all_transactions_keeps_the_conditions(db: logdb.Database) -> None:
+    terminal = LogDBTerminal(db)
+    assert logdb_terminal.violations(db, SCALE) == []
+    inputs = [Inputs(SCALE, warehouse, random.Random(warehouse)) for warehouse in (1, 2)]
+    done = Counter(each.run_one(terminal) for _ in range(150) for each in inputs)
+    assert set(done) == {name for name, _ in MIX}
+    assert logdb_terminal.violations(db, SCALE) == []
+    terminal.close()
+
+
+def test_a_lost_order_and_a_lost_payment_break_conditions(db: logdb.Database) -> None:
+    db.delete(key_of("orders", 1, 1, SCALE.orders))
+    db.put(key_of("warehouse", 2), json.dumps({"ytd": 7}).encode())
+    broken = ["condition 2: district 1, 1", "condition 4: district 1, 1", "condition 1: warehouse 2"]
+    assert logdb_terminal.violations(db, SCALE) == broken
+    db.close()
+
+
+def test_an_order_is_placed_paid_delivered_and_shown(db: logdb.Database) -> None:
+    terminal = LogDBTerminal(db)
+    number = terminal.new_order(NewOrder(1, 3, 5, (Line(1, 1, 2), Line(2, 2, 3))))
+    assert number == SCALE.orders + 1
+    customer = Customer(1, 3, 5, "")
+    assert terminal.order_status(customer) == (-1000, 2)
+    terminal.payment(Payment(1, 3, customer, 400))
+    assert terminal.order_status(customer) == (-1400, 2)
+    stock = json.loads(db[key_of("stock", 2, 2)])
+    assert (stock["count"], stock["remote"], stock["ytd"]) == (1, 1, 3)
+    while terminal.delivery(1, 4):
+        pass
+    assert terminal.order_status(customer)[0] > -1400
+    assert json.loads(db[key_of("orders", 1, 3, number)])["carrier"] == 4
+    terminal.close()
+
+
+def test_an_order_of_an_item_that_does_not_exist_changes_nothing(db: logdb.Database) -> None:
+    terminal, before = LogDBTerminal(db), dict(db.scan())
+    assert terminal.new_order(NewOrder(1, 1, 1, (Line(1, 1, 2), Line(0, 1, 1)))) == 0
+    assert dict(db.scan()) == before
+    terminal.close()
+
+
+def test_a_customer_is_found_by_last_name(db: logdb.Database) -> None:
+    terminal = LogDBTerminal(db)
+    terminal.payment(Payment(1, 1, Customer(1, 1, 0, last_name(15)), 50))
+    paid = [n for n in range(1, 31) if json.loads(db[key_of("customer", 1, 1, n)])["payments"] == 2]
+    assert len(paid) == 1
+    assert last_name(paid[0]) == last_name(15)
+    terminal.close()
+
+
+def test_stock_below_a_threshold_is_counted(db: logdb.Database) -> None:
+    terminal = LogDBTerminal(db)
+    assert terminal.stock_level(StockLevel(1, 1, 0)) == 0
+    ordered = {json.loads(value)["item"] for _, value in db.scan(prefix=key_of("line", 1, 1))}
+    assert terminal.stock_level(StockLevel(1, 1, 1_000)) == len(ordered)
+    terminal.close()
+
+
+def test_rows_of_the_result_compare_with_the_first_database() -> None:
+    measured = [
+        Measured("A", [Turn({"payment": 10, "new_order": 10}, 2.0, 1.0, 0.5)], []),
+        Measured("B", [Turn({"payment": 40}, 2.0, 1.0, 0.5)], []),
+    ]
+    assert rows(measured) == [
+        ("A", "10", "300", "50.0", "25.0", ""),
+        ("B", "20", "0", "25.0", "12.5", "0.50 (0.50 to 0.50)"),
+    ]
