@@ -196,6 +196,15 @@ class PendingRequests:
     def is_open(self, number: int) -> bool:
         return number in self._pending
 
+    def replace(self, number: int, message: Any) -> None:
+        """Send `message`, with the same number, instead of the first one: now to the server that has it, and in later
+        attempts. No effect if the request is not pending."""
+        request = self._pending.get(number)
+        if request is not None:
+            request.message = message
+            if request.sent_to is not None:
+                self._context.send(request.sent_to, message)
+
     def cancel(self, number: int) -> None:
         """Stop sending the request. No effect if it is not pending."""
         request = self._pending.pop(number, None)

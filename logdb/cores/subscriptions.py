@@ -21,11 +21,11 @@ class Subscription(ABC):
 
     @abstractmethod
     def advance(self) -> None:
-        """Deliver what can be delivered, and request more."""
+        """Deliver the next batches to waiting calls, and request more."""
 
     @abstractmethod
     def _next_batch(self) -> Batch | Exception | None:
-        """What comes next, about a batch at most; None if it is not there yet."""
+        """The next records, about a batch at most; None if they have not arrived yet."""
 
     def next(self, call: int, deadline: int | None) -> None:
         """The application waits for a batch; after `deadline` (ns) it gets None."""
@@ -39,8 +39,12 @@ class Subscription(ABC):
         self._waiting.append(call)
         self.advance()
 
+    def expedite(self) -> bool:
+        """Get the next records as soon as they are ordered. Returns whether anything had to be done for that."""
+        return False
+
     def close(self) -> None:
-        """Waiting calls end."""
+        """End the waiting calls."""
         for call in self._waiting:
             self._context.answer(call, StopIteration())
         self._waiting.clear()
@@ -54,9 +58,9 @@ AnySubscription = TypeVar("AnySubscription", bound=Subscription)
 
 
 class Subscriptions(Generic[AnySubscription]):
-    """All subscriptions of a client, by the number of the call that began them; iterated, the subscriptions.
+    """All subscriptions of a client, by the number of the call that opened them; iterated, the subscriptions.
 
-    `begin` makes a subscription, or tells why there is none.
+    `begin` opens a subscription, or returns the reason why it cannot.
     """
 
     def __init__(self, context: ClientContext, begin: Callable[[calls.Subscribe], AnySubscription | Exception]) -> None:
@@ -84,6 +88,14 @@ class Subscriptions(Generic[AnySubscription]):
         else:
             self._context.open(call, None, lambda: None)
             self._context.answer(call, StopIteration())
+
+    def expedite(self, call: int, request: calls.Expedite) -> None:
+        """The application awaits the next batch."""
+        self._context.open(call, None, lambda: None)
+        active = self._active.get(request.subscription)
+        if active is not None:
+            active.expedite()
+        self._context.answer(call, None)
 
     def close(self, call: int, request: calls.Close) -> None:
         """The application ends a subscription."""

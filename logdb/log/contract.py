@@ -63,7 +63,7 @@ class LogRecord(NamedTuple):
 
     @property
     def lsn(self) -> int:
-        """For a record that was read from a journal: its sequence number there, which takes the place of a GSN."""
+        """The LSN of a record that was read from a journal: there `gsn` contains the LSN."""
         return self.gsn
 
 

@@ -36,7 +36,9 @@ def record_bytes(records: Sequence[Record]) -> int:
 class ClientConfig:
     """The configuration of a client. Sizes of records are those of `record_bytes`.
 
-    `ordering`: the addresses of the founders. `coalesce_calls`: collect all calls that the host has pending before a
+    `ordering`: the addresses of the founders; `local`: that of the one on the client's own node, "" if there is none;
+    `neighbours`: the addresses that the engine's servers have, or would have, on the client's own node.
+    `coalesce_calls`: collect all calls that the host has pending before a
     batch is sent, instead of sending the first at once. `linger_ns`: maximum time for which records wait for others
     while a batch to their segment is unacknowledged. `batch_bytes`: target size of a message to or from a server.
     `window_bytes`: maximum size of unacknowledged records for each segment. `buffer_bytes`: maximum size of all records
@@ -50,6 +52,8 @@ class ClientConfig:
 
     address: Address
     ordering: tuple[Address, ...]
+    local: Address = ""
+    neighbours: frozenset[Address] = frozenset()
     policy: Policy = ANYWHERE
     coalesce_calls: bool = True
     linger_ns: int = 2 * MILLISECOND
@@ -240,6 +244,13 @@ class Next(NamedTuple):
     deadline: int | None = None
 
 
+class Expedite(NamedTuple):
+    """The next batch of a subscription is awaited: deliver it as soon as its first record is ordered, at the cost of a
+    message. Without that, a batch may come a little later, together with something else. -> None."""
+
+    subscription: int
+
+
 class Close(NamedTuple):
     """Close a subscription. -> None."""
 
@@ -298,5 +309,18 @@ class SetPolicy(NamedTuple):
 
 
 Request = (
-    Append | Outcome | Read | Subscribe | Next | Close | Tail | Oldest | Trim | View | AtTime | Reconfigure | SetPolicy
+    Append
+    | Outcome
+    | Read
+    | Subscribe
+    | Next
+    | Expedite
+    | Close
+    | Tail
+    | Oldest
+    | Trim
+    | View
+    | AtTime
+    | Reconfigure
+    | SetPolicy
 )

@@ -14,6 +14,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -28,6 +29,7 @@ from logdb.store.key_map import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.paced_checkpoints import merge_steps, write_paced
 from logdb.store.pacing import Pacer
+from logdb.store.range_deletions import RangeIndex
 from logdb.store.row_checksums import ADVICE
 from logdb.store.values import MisplacedValue
 from logdb.txn.ledger import StateRow
@@ -131,7 +133,9 @@ class Checkpoints:
         if self._under_way is not None or self._is_due(replica):
             await self._write(replica)
         if self._cleaned > self._checkpoint.pruned:
-            await self._background(self._prune)
+            cleaned = self._cleaned
+            await self._background(partial(self._prune, cleaned, self.map.deleted_to(cleaned)))
+            replica.coordinator.drop_deletions(cleaned + 1)
         while not self._is_due(replica) and await self._background(self._merge_on):
             pass
 
@@ -171,8 +175,8 @@ class Checkpoints:
         self._pacer.merged(self._checkpoint.backlog)
         return True
 
-    def _prune(self) -> None:
-        for _ in self._checkpoint.prune(self._cleaned):
+    def _prune(self, floor: int, deleted: RangeIndex) -> None:
+        for _ in self._checkpoint.prune(floor, deleted):
             self._check_stopping()
 
     async def _background(self, work: Callable[[], T]) -> T:

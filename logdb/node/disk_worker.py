@@ -1,5 +1,5 @@
-"""The thread of a process that waits for its disk. It flushes journals one after another, and reports each flush in the
-event loop."""
+"""The threads of a process that wait for its disk: they flush the journals of several servers side by side, and report
+each flush in the event loop."""
 
 from __future__ import annotations
 
@@ -34,23 +34,29 @@ class SyncTimes:
 
 
 class DiskWorker:
-    """Made in the event loop that it reports to. `close` waits for the queued flushes."""
+    """Made in the event loop that it reports to. `threads`: maximum number of flushes side by side; those of the same
+    journals must come one at a time. `close` waits for the queued flushes."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
         self.times = SyncTimes()
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[tuple[Journals, FlushBatch, Flushed] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="logdb-disk", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"logdb-disk-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def flush(self, journals: Journals, taken: FlushBatch, flushed: Flushed) -> None:
         """Flush, then call `flushed` in the loop."""
         self._jobs.put((journals, taken, flushed))
 
     def close(self) -> None:
-        """End the thread."""
-        self._jobs.put(None)
-        self._thread.join()
+        """End the threads."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -61,5 +67,8 @@ class DiskWorker:
                 journals.flush(taken)
             except BaseException as error:  # reported to the loop, whatever it is
                 failure = error
-            self.times.add(time.perf_counter() - begin)
-            self._loop.call_soon_threadsafe(flushed, failure)
+            self._loop.call_soon_threadsafe(self._report, time.perf_counter() - begin, flushed, failure)
+
+    def _report(self, seconds: float, flushed: Flushed, failure: BaseException | None) -> None:
+        self.times.add(seconds)
+        flushed(failure)

@@ -1,7 +1,7 @@
 """The host of one core in an event loop: performs its effects, and passes messages, timers and durable records to it.
 
-The core runs in the loop's thread, one event after another. The only other thread is the disk worker's, which flushes
-the journals. The core continues during a flush, and all records that it writes meanwhile are flushed together next.
+The core runs in the loop's thread, one event after another. A thread of the disk worker flushes the journals, one flush
+at a time. The core continues during a flush, and all records that it writes meanwhile are flushed together next.
 
 A ProtocolViolation of the core, or an error of the disk, ends the host: it handles no more events, and `ended` has the
 reason. Records that were not flushed are lost then, as after a crash.

@@ -71,7 +71,7 @@ class Node:
         """Open the directories, start the cores, listen. Raises DamagedJournals, Unavailable, DatabaseInUse,
         NotADatabase, Insecure, ..."""
         first = self.config.first
-        self.worker = DiskWorker()
+        self.worker = DiskWorker(max(1, sum([server.role.has_journals for server in self.servers])))
         for server in self.servers:
             await server.open()
         authenticator, credentials = guard(first.security, first.listen, first.names)

@@ -14,6 +14,7 @@ from logdb.cores.effects import MILLISECOND, Journal
 from logdb.log.engine import Engine, Metric, Role, ServerConfig, engine_of
 from logdb.log.requests import ClientConfig
 from logdb.store.key_map import KeyMap
+from logdb.system.addresses import location_of, role_in
 from logdb.transport.accepted_messages import accepted_by
 from logdb.wire.envelopes import MAPPING
 from logdb.wire.proto import peers_pb2
@@ -35,10 +36,14 @@ class MappingServerConfig(ServerConfig):
 
     def core(self) -> MappingConfig:
         """The configuration of its core."""
+        node = location_of(self.address)
+        local = next((founder for founder in self.ordering if location_of(founder) == node), "")
+        engine = engine_of(self.engine)
+        neighbours = frozenset([f"{node}/{role}" for role in engine.roles]) if role_in(self.address) else frozenset()
         return MappingConfig(
             address=self.address,
-            log=ClientConfig(address=self.address, ordering=self.ordering),
-            build_log=engine_of(self.engine).client,
+            log=ClientConfig(address=self.address, ordering=self.ordering, local=local, neighbours=neighbours),
+            build_log=engine.client,
             peers=tuple(other for other in self.mapping if other != self.address),
             keep_decisions=self.keep_decisions,
             decide_ns=self.decide_ms * MILLISECOND,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Final, Protocol
@@ -27,15 +28,17 @@ class DamagedJournals(LogDBError):
 
 
 class CountingDisk(Disk):
-    """A disk that counts the bytes written to it."""
+    """A disk that counts the bytes that all threads write to it."""
 
     def __init__(self) -> None:
         self.written_bytes = 0
+        self._counting = threading.Lock()
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
         """Write all of `data` at `offset`."""
         super().write(fd, data, offset)
-        self.written_bytes += len(data)
+        with self._counting:
+            self.written_bytes += len(data)
 
 
 class Storage(Protocol):

@@ -17,6 +17,7 @@ _OF_MAPPING: Final = frozenset(
         mapping.Compact,
         mapping.Compare,
         mapping.Compared,
+        mapping.EndTurn,
         mapping.Hold,
         mapping.SliceUnavailable,
         mapping.Reads,

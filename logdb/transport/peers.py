@@ -4,10 +4,13 @@ A node has one core (a client, a server) or several, the servers of a node that 
 `Port`. Messages between cores of one node are calls; all cores share the streams to other nodes.
 
 A peer that listens is dialled when a message for it is queued; a client, which does not listen and whose address is a
-name, is answered on the stream that it has opened. Between two nodes that both listen either stream serves both
-directions, so usually there is one. The queue for a peer is bounded in bytes: the oldest messages are dropped first,
-and all of them when the peer cannot be reached; the protocols expect loss and resend what matters. All messages from
-one core to one other that are ready when a stream accepts data leave in one parcel.
+name, is answered on the stream that it has opened. A stream serves both directions. Two nodes that have dialled each
+other at the same time have two streams: the node with the larger address finishes its own, and the other one stays. A
+stream is finished without loss: its node writes nothing more to it, and reads until the other node has ended it too.
+
+The queue for a peer is bounded in bytes: the oldest messages are dropped first, and all of them when the peer cannot be
+reached; the protocols expect loss and resend what matters. All messages of all cores of this node that are ready when
+the peer's stream accepts data leave in one write, up to PARCEL_BYTES.
 
 Each stream has two tasks, one that reads and one that writes; a message has none.
 """
@@ -20,7 +23,7 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from logdb.cores.effects import Address
@@ -40,12 +43,15 @@ from logdb.transport.refusals import Refusals
 from logdb.transport.request_slices import slices
 from logdb.transport.unread_answers import StreamAnswers, UnreadAnswers
 from logdb.wire.envelopes import (
+    BUNDLED_BYTES,
     CLIENT,
     EXCHANGE,
     MAPPING,
+    Bundle,
     Envelope,
     Hello,
     Refusal,
+    bundle,
     pack,
     pack_hello,
     pack_refusal,
@@ -60,6 +66,7 @@ Receive = Callable[[Address, Sequence[Any]], None]
 Inspect = Callable[[Sequence[Any]], None]
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[bytes], Awaitable[Any]]
+EndWriting = Callable[[], Awaitable[Any]]
 
 QUEUE_BYTES: Final = 2 * MAX_PARCEL_BYTES
 """Maximum size of the queue for one peer. It has room for two of the largest parcels, so that a small message does not
@@ -67,6 +74,8 @@ displace a large record."""
 HANDSHAKE_S: Final = 3.0
 GRACE_S: Final = 1.0
 """Time for streams to end when the node stops."""
+FINISH_S: Final = 3.0
+"""Maximum time for what is under way on a stream that one of its nodes finishes."""
 FIRST_PAUSE_S: Final = 0.05
 MAX_PAUSE_S: Final = 1.0
 REFUSED_PAUSE_S: Final = 10.0
@@ -122,37 +131,69 @@ class _Parcel(NamedTuple):
     data: bytes
 
 
+class _Stream:
+    """An open stream. `has_work`: set when its writer may have something to do. `is_incoming`: the peer has opened it.
+    `takes_bundles`: the peer does. `is_finishing`: nothing more is written to it."""
+
+    __slots__ = ("has_work", "is_finishing", "is_incoming", "takes_bundles", "writer")
+
+    def __init__(self, *, is_incoming: bool, takes_bundles: bool) -> None:
+        self.is_incoming, self.takes_bundles = is_incoming, takes_bundles
+        self.is_finishing = False
+        self.has_work = asyncio.Event()
+        self.writer: asyncio.Task[None] | None = None
+
+    def finish(self) -> None:
+        """Write nothing more than what is being written."""
+        self.is_finishing = True
+        self.has_work.set()
+
+    def cancel(self) -> None:
+        """End it at once."""
+        assert self.writer is not None
+        self.is_finishing = True
+        self.writer.cancel()
+
+
 class _Peer:
     """Another node, or a client. `queue`: parcels to send; `share`: their account, with those that are being sent.
-    `streams`: the writers of the open streams, `incoming`: that of the stream which the peer has opened, under the name
-    `user` by its certificate or token; `dialler`: the task that opens a stream to the peer. `failing`: the last attempt
-    to reach it has failed. `addresses`: of its cores that messages were sent to."""
+    `streams`: the open streams, the newest last; `user`: the name of its certificate or token on the stream that it has
+    opened; `dialler`: the task that opens a stream to the peer. `failing`: the last attempt to reach it has failed.
+    `addresses`: of its cores that messages were sent to."""
 
-    __slots__ = (
-        "address",
-        "addresses",
-        "dialler",
-        "failing",
-        "incoming",
-        "queue",
-        "queued_bytes",
-        "ready",
-        "share",
-        "streams",
-        "user",
-    )
+    __slots__ = ("address", "addresses", "dialler", "failing", "queue", "queued_bytes", "share", "streams", "user")
 
     def __init__(self, address: Address, share: StreamAnswers) -> None:
         self.address, self.share = address, share
         self.addresses: set[Address] = set()
         self.queue: deque[_Parcel] = deque()
         self.queued_bytes = 0
-        self.ready = asyncio.Event()
-        self.streams: set[asyncio.Task[None]] = set()
-        self.incoming: asyncio.Task[None] | None = None
+        self.streams: list[_Stream] = []
         self.dialler: asyncio.Task[None] | None = None
         self.failing = False
         self.user = ""
+
+    @property
+    def stream(self) -> _Stream | None:
+        """The stream that is written to: the newest, because an older one may have ended unnoticed."""
+        for stream in reversed(self.streams):
+            if not stream.is_finishing:
+                return stream
+        return None
+
+    @property
+    def incoming(self) -> _Stream | None:
+        """The stream that the peer has opened."""
+        for stream in reversed(self.streams):
+            if stream.is_incoming and not stream.is_finishing:
+                return stream
+        return None
+
+    def wake(self) -> None:
+        """Have the queue written."""
+        stream = self.stream
+        if stream is not None and self.queue:
+            stream.has_work.set()
 
     def put(self, parcel: _Parcel) -> int:
         """Queue a parcel. Returns the number of older ones that were dropped."""
@@ -160,7 +201,6 @@ class _Peer:
         self.queue.append(parcel)
         self.queued_bytes += size
         self.share.add(size)
-        self.ready.set()
         dropped, before = 0, self.queued_bytes
         while self.queued_bytes > QUEUE_BYTES and len(self.queue) > 1:
             self.queued_bytes -= len(self.queue.popleft().data)
@@ -169,20 +209,26 @@ class _Peer:
             self.share.remove(before - self.queued_bytes)
         return dropped
 
-    def take(self) -> bytes:
-        """Remove parcels from the queue, which is not empty, and return them as one of at most PARCEL_BYTES."""
-        queue = self.queue
-        sender, receiver, data = queue.popleft()
-        chunks, size = [data], len(data)
-        while queue and queue[0].receiver == receiver and queue[0].sender == sender:
-            if size + len(queue[0].data) > PARCEL_BYTES:
+    def take(self, *, bundles: bool) -> tuple[bytes, int]:
+        """Remove parcels from the queue, which is not empty. Returns them as one, of at most PARCEL_BYTES unless it is
+        a single one, and their account. `bundles`: of several pairs of cores, else of the first pair only."""
+        queue, size, room = self.queue, 0, PARCEL_BYTES
+        taken: dict[tuple[Address, Address], list[bytes]] = {}
+        while queue:
+            sender, receiver, data = queue[0]
+            chunks = taken.get((sender, receiver))
+            room -= len(data) + (BUNDLED_BYTES if chunks is None else 0)
+            if taken and (room < 0 or (chunks is None and not bundles)):
                 break
-            chunks.append(queue.popleft().data)
-            size += len(chunks[-1])
+            queue.popleft()
+            size += len(data)
+            if chunks is None:
+                taken[sender, receiver] = [data]
+            else:
+                chunks.append(data)
         self.queued_bytes -= size
-        if not queue:
-            self.ready.clear()
-        return b"".join(chunks) if len(chunks) > 1 else data
+        parcels = [b"".join(chunks) if len(chunks) > 1 else chunks[0] for chunks in taken.values()]
+        return bundle(parcels) if len(parcels) > 1 else parcels[0], size
 
     def clear(self) -> int:
         """Drop the queue. Returns the number of parcels."""
@@ -190,7 +236,6 @@ class _Peer:
         self.queue.clear()
         self.share.remove(self.queued_bytes)
         self.queued_bytes = 0
-        self.ready.clear()
         return dropped
 
 
@@ -257,7 +302,8 @@ class Peers:
         peer.addresses.add(to)
         for parcel in parcels:
             self.traffic.dropped_messages += peer.put(_Parcel(sender, to, parcel))
-        if not peer.streams and peer.dialler is None:
+        peer.wake()
+        if peer.stream is None and peer.dialler is None:
             self._begin_to_dial(peer)
 
     def _known(self, address: Address) -> _Peer:
@@ -290,22 +336,23 @@ class Peers:
         """Number of open streams."""
         return sum([len(peer.streams) for peer in list(self._peers.values())])
 
-    async def _write(self, peer: _Peer, write: Write, grant: Grant | None) -> None:
-        """Send the queue. A client that has lost the right to read is sent nothing more, not even answers to earlier
-        requests. Raises AccessDenied."""
+    async def _write(self, peer: _Peer, stream: _Stream, write: Write, grant: Grant | None) -> None:
+        """Send the queue, until the stream is finished. A client that has lost the right to read is sent nothing more,
+        not even answers to earlier requests. Raises AccessDenied."""
         traffic = self.traffic
-        while True:
-            await peer.ready.wait()
-            if grant is not None:
-                grant.require(Right.READ)
-            if peer.queue:
-                parcel = peer.take()
+        while not stream.is_finishing:
+            await stream.has_work.wait()
+            stream.has_work.clear()
+            while peer.queue and peer.stream is stream:
+                if grant is not None:
+                    grant.require(Right.READ)
+                parcel, size = peer.take(bundles=stream.takes_bundles)
                 traffic.sent_parcels += 1
                 traffic.sent_bytes += len(parcel)
                 try:
                     await write(parcel)
                 finally:
-                    peer.share.remove(len(parcel))
+                    peer.share.remove(size)
 
     # ---- receiving
 
@@ -320,33 +367,46 @@ class Peers:
         while (data := await read()) is not aio.EOF:
             traffic.received_parcels += 1
             traffic.received_bytes += len(data)
-            mail = unpack(data)
-            if isinstance(mail, Refusal):
-                raise error_of(mail)
-            port = self._ports.get(mail.receiver) if isinstance(mail, Envelope) else None
-            if not isinstance(mail, Envelope) or port is None:
-                raise WireError(f"{peer.address} sent a parcel that is not for {self.hello.address}")
-            role = roles.get(mail.sender)
-            if role is None:
-                raise WireError(f"{peer.address} sent a parcel of {mail.sender}")
-            for message in mail.messages:
-                if type(message) not in port.accepts:
-                    raise WireError(
-                        f"{mail.sender} sent a {type(message).__name__}, which {port.address} does not accept"
-                    )
-                if role != CLIENT and is_from_another_role(message, role):
-                    raise WireError(f"{mail.sender} ({role}) sent a {type(message).__name__}, which other roles send")
-            check_sense(mail.messages)
-            if grant is not None:
-                _check_rights(peer.address, grant, mail.messages)
-                if self._inspect is not None:
-                    self._inspect(mail.messages)
-            if founding != self.hello.founding:
-                return
-            if grant is None:
-                port.receive(mail.sender, mail.messages)
-            else:
-                await self._deliver(peer, port, mail.messages, grant)
+            content = unpack(data)
+            if isinstance(content, Refusal):
+                raise error_of(content)
+            for one in map(unpack, content.parcels) if isinstance(content, Bundle) else (content,):
+                port = self._check(peer, roles, one, grant)
+                assert isinstance(one, Envelope)
+                if founding != self.hello.founding:
+                    return
+                if grant is None:
+                    port.receive(one.sender, one.messages)
+                else:
+                    await self._deliver(peer, port, one.messages, grant)
+
+    def _check(
+        self,
+        peer: _Peer,
+        roles: Mapping[Address, str],
+        content: Hello | Refusal | Envelope | Bundle,
+        grant: Grant | None,
+    ) -> Port:
+        """The port of the core that accepts the messages of this peer. Raises WireError, AccessDenied."""
+        port = self._ports.get(content.receiver) if isinstance(content, Envelope) else None
+        if not isinstance(content, Envelope) or port is None:
+            raise WireError(f"{peer.address} sent a parcel that is not for {self.hello.address}")
+        role = roles.get(content.sender)
+        if role is None:
+            raise WireError(f"{peer.address} sent a parcel of {content.sender}")
+        for message in content.messages:
+            if type(message) not in port.accepts:
+                raise WireError(
+                    f"{content.sender} sent a {type(message).__name__}, which {port.address} does not accept"
+                )
+            if role != CLIENT and is_from_another_role(message, role):
+                raise WireError(f"{content.sender} ({role}) sent a {type(message).__name__}, which other roles send")
+        check_sense(content.messages)
+        if grant is not None:
+            _check_rights(peer.address, grant, content.messages)
+            if self._inspect is not None:
+                self._inspect(content.messages)
+        return port
 
     async def _deliver(self, peer: _Peer, port: Port, messages: Sequence[Any], grant: Grant) -> None:
         """Deliver a client's messages as fast as the client reads the answers, and in turns with other clients."""
@@ -373,32 +433,51 @@ class Peers:
         write: Write,
         founding: int,
         *,
-        incoming: bool,
+        end_writing: EndWriting | None = None,
         grant: Grant | None = None,
     ) -> None:
-        """Read and write until the stream ends, or its writer is cancelled. `founding`: of its handshake."""
+        """Read and write until the stream ends or is cancelled. `founding`: of its handshake. `end_writing`: of a
+        stream that this node has opened, lets the peer read to the end and end the stream."""
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
-        writer = asyncio.create_task(self._write(peer, write, grant))
+        stream = _Stream(is_incoming=end_writing is None, takes_bundles=theirs.bundles)
+        stream.writer = writer = asyncio.create_task(self._write(peer, stream, write, grant))
         reader = asyncio.create_task(self._read(peer, theirs, read, founding, grant))
-        peer.streams.add(writer)
-        if incoming:
-            peer.incoming = writer
+        peer.streams.append(stream)
+        self._finish_duplicates(peer)
+        peer.wake()
         try:
             done, _ = await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if not task.cancelled():
                     task.result()
+            if writer.cancelled():
+                return
+            # One of the two nodes finishes the stream: what is being written still leaves.
+            stream.finish()
+            peer.wake()
+            await asyncio.wait((writer,), timeout=FINISH_S)
+            if end_writing is not None and not reader.done():
+                await end_writing()
+                await asyncio.wait((reader,), timeout=FINISH_S)
+                if reader.done():
+                    reader.result()
         finally:
-            peer.streams.discard(writer)
-            if peer.incoming is writer:
-                peer.incoming = None
+            peer.streams.remove(stream)
+            peer.wake()
             writer.cancel()
             reader.cancel()
             await asyncio.gather(writer, reader, return_exceptions=True)
             if not peer.streams:
                 self._report_lost(peer)
+
+    def _finish_duplicates(self, peer: _Peer) -> None:
+        """Finish the stream that this node has opened if the peer has opened one too and has the smaller address."""
+        if peer.incoming is not None and peer.address < self.hello.address:
+            for stream in peer.streams:
+                if not stream.is_incoming:
+                    stream.finish()
 
     def _report_lost(self, peer: _Peer) -> None:
         if not self._closed:
@@ -433,9 +512,9 @@ class Peers:
         self._forget(peer)
 
     async def _dial(self, peer: _Peer) -> None:
-        """Keep a stream to the peer until the queue is empty."""
+        """Keep a stream to the peer until the queue is empty, or the peer has opened one."""
         backoff, time = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S), asyncio.get_running_loop().time
-        while peer.queue and not peer.streams:
+        while peer.queue and peer.stream is None:
             begun = time()
             try:
                 await self._open(peer)
@@ -453,6 +532,8 @@ class Peers:
             await asyncio.sleep(backoff.next_s())
 
     def _not_reached(self, peer: _Peer, reason: str) -> None:
+        if peer.stream is not None:  # the peer has opened one
+            return
         self.traffic.dropped_messages += peer.clear()
         if not peer.failing:
             peer.failing = True
@@ -470,7 +551,9 @@ class Peers:
                 call, theirs = stream.call, stream.theirs
                 if theirs.address != peer.address:
                     raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
-                await self._talk(peer, theirs, call.read, call.write, self._meet(mine, theirs), incoming=False)
+                await self._talk(
+                    peer, theirs, call.read, call.write, self._meet(mine, theirs), end_writing=call.done_writing
+                )
         finally:
             self._nonces.discard(nonce)
 
@@ -556,7 +639,7 @@ class Peers:
         if client is not None:
             peer.share.move(user_of(grant, context.peer()))
         try:
-            await self._talk(peer, theirs, context.read, context.write, founding, incoming=True, grant=client)
+            await self._talk(peer, theirs, context.read, context.write, founding, grant=client)
         except BROKEN:
             pass
         finally:
@@ -580,8 +663,10 @@ class Peers:
         self._closed = True
         peers = list(self._peers.values())
         diallers = [peer.dialler for peer in peers if peer.dialler is not None]
-        for task in [*diallers, *[writer for peer in peers for writer in peer.streams]]:
+        for task in diallers:
             task.cancel()
+        for stream in [stream for peer in peers for stream in peer.streams]:
+            stream.cancel()
         await asyncio.gather(*diallers, return_exceptions=True)
         if self._listener is not None:
             await self._listener.stop(GRACE_S)

@@ -17,12 +17,12 @@ from logdb.errors import LogDBError, TransactionTooLarge, ValueTooLarge, shown
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size
 from logdb.store.ranges import MAX_BOUND_BYTES, ScanRange
-from logdb.store.records import Condition, Place, Range
+from logdb.store.records import Condition, Place, Range, are_appends
 from logdb.txn.transaction import TransactionOver
 from logdb.wire.limits import MAX_POSITION, WireError
 from logdb.wire.proto import database_pb2 as pb
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 6
 RELEASE: Final = metadata.version("logdb")
 METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
 
@@ -241,18 +241,38 @@ def checked_writes(writes: pb.Writes, received: Sequence[IncomingValue] = ()) ->
     return items
 
 
+def checked_appended(writes: Mapping[bytes, object], appended: int) -> int:
+    """The number of appends among the last of a client's writes. Raises WireError."""
+    if appended and not are_appends(writes, appended):
+        raise WireError(f"of {len(writes)} writes the last {appended} are not appends")
+    return appended
+
+
 def ranges_from(ranges: Iterable[pb.Range]) -> list[Range]:
     """Raises WireError."""
-    read: list[Range] = [(each.start, each.end if each.HasField("end") else None) for each in ranges]
-    for start, end in read:
+    found: list[Range] = [(each.start, each.end if each.HasField("end") else None) for each in ranges]
+    for start, end in found:
         if len(start) > MAX_BOUND_BYTES or len(end or b"") > MAX_BOUND_BYTES:
-            raise WireError(f"a range that was read is bounded by more than {MAX_BOUND_BYTES:,} bytes")
-    return read
+            raise WireError(f"a range is bounded by more than {MAX_BOUND_BYTES:,} bytes")
+    return found
+
+
+def deletes_from(ranges: Iterable[pb.Range]) -> list[Range]:
+    """The ranges to delete. Raises WireError."""
+    found = ranges_from(ranges)
+    if any(end is not None and start >= end for start, end in found):
+        raise WireError("a range to delete is empty")
+    return found
+
+
+def keys_to(ranges: Iterable[Range]) -> list[pb.Range]:
+    """Ranges of keys."""
+    return [pb.Range(start=start, end=end) for start, end in ranges]
 
 
 def conditions_to(conditions: Iterable[Condition]) -> list[pb.Condition]:
     """The conditions of a write."""
-    told = []
+    converted = []
     for operator, key, operand in conditions:
         condition = pb.Condition(operator=operator, key=key)
         if isinstance(operand, Place):
@@ -261,8 +281,8 @@ def conditions_to(conditions: Iterable[Condition]) -> list[pb.Condition]:
             condition.value = operand
         elif operand is not None:
             condition.version = operand
-        told.append(condition)
-    return told
+        converted.append(condition)
+    return converted
 
 
 def conditions_from(conditions: Iterable[pb.Condition]) -> list[Condition]:
@@ -317,14 +337,17 @@ def entries_from(entries: pb.Entries) -> list[tuple[int, bytes | None]]:
 
 def change_to(change: Change) -> pb.Change:
     """One commit of the feed."""
-    told = pb.Change(version=change.version, time=change.time, label=change.label)
-    fill_writes(told.writes, change.changes)
-    return told
+    converted = pb.Change(version=change.version, time=change.time, label=change.label)
+    fill_writes(converted.writes, change.changes)
+    if change.deleted:
+        converted.deleted.extend(keys_to(change.deleted))
+    return converted
 
 
 def change_from(change: pb.Change) -> Change:
     """Raises WireError."""
-    return Change(change.version, change.time, change.label, writes_from(change.writes))
+    deleted = tuple(ranges_from(change.deleted))
+    return Change(change.version, change.time, change.label, writes_from(change.writes), deleted)
 
 
 # ---- failures

@@ -5,12 +5,13 @@ the limit `MAX_PARCEL_BYTES`. A node that opens a stream sends its `Hello` first
 with a `Refusal` from `refusal_reason`, and both check the other's Hello with it.
 
 A parcel is a concatenation of serialized messages, which protobuf parses as one message: so each message is serialized
-once, and its size is known before it is assigned to a parcel.
+once, and its size is known before it is assigned to a parcel. A parcel has the messages from one core to one other;
+parcels of several pairs of cores are sent together as a `bundle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -23,7 +24,7 @@ from logdb.wire.proto import peers_pb2
 from logdb.wire.schema import Parcel
 from logdb.wire.splitting import split
 
-VERSION: Final = 7
+VERSION: Final = 10
 """Version of the schema and of the meaning of its messages. Nodes of different versions refuse each other."""
 
 _SERVICE: Final = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
@@ -47,6 +48,7 @@ class Hello(NamedTuple):
     what the receiver may do. `founding`: the ordering layer that the sender has met under the cluster's name
     (`paxos.Replica.cluster`), 0: none yet. `nonce`: of a server, drawn for the stream that it opens. `proof`: asks
     whether the receiver has opened a stream with this nonce, and confirms it in an answer. `engine`: of a server's log.
+    `bundles`: the sender accepts bundles, as all nodes with this code do; older ones of the same version do not.
     """
 
     version: int
@@ -61,6 +63,7 @@ class Hello(NamedTuple):
     proof: int = 0
     engine: str = ENGINES[0]
     roles: tuple[str, ...] = ()
+    bundles: bool = True
 
     @property
     def servers(self) -> dict[str, Address]:
@@ -100,6 +103,12 @@ class Envelope(NamedTuple):
     sender: Address
     receiver: Address
     messages: list[Any]
+
+
+class Bundle(NamedTuple):
+    """Parcels that are envelopes, not unpacked yet, of one or several pairs of cores."""
+
+    parcels: tuple[bytes, ...]
 
 
 _FIELDS: Final = 4
@@ -156,7 +165,16 @@ def _chunks(message: Any) -> Iterator[bytes]:
         yield chunk
 
 
-def unpack(data: bytes) -> Hello | Refusal | Envelope:
+BUNDLED_BYTES: Final = 4
+"""Maximum size that a bundle adds to each of its parcels: key and length of a field of at most PARCEL_BYTES."""
+
+
+def bundle(parcels: Sequence[bytes]) -> bytes:
+    """These parcels as one, of at most PARCEL_BYTES together with BUNDLED_BYTES for each."""
+    return Parcel(parcels=parcels).SerializeToString()
+
+
+def unpack(data: bytes) -> Hello | Refusal | Envelope | Bundle:
     """The content of a parcel. Raises WireError."""
     if len(data) > PARCEL_BYTES:
         _check_size(data, _FIELDS)
@@ -183,9 +201,12 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope:
             *numbers,
             engine,
             tuple(str(one) for one in roles),
+            hello.bundles,
         )
     if parcel.refusal:
         return Refusal(parcel.refusal, parcel.denied)
+    if parcel.parcels:
+        return Bundle(tuple(parcel.parcels))
     return Envelope(parcel.sender, parcel.receiver, codec.decode(parcel))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from logdb.cluster.messages import Get, History, MultiScan, Reads, Scan, Section, SliceRequest
+from logdb.cluster.messages import EndTurn, Get, History, MultiScan, Reads, Scan, Section, SliceRequest, Turn
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES
 from logdb.txn.ledger import ROW_KEY_BYTES
@@ -26,13 +26,17 @@ def _check_reads(reads: Reads) -> None:
         if question.__class__ is Get:
             for key in question.keys:
                 _check_key(key)
-        elif question.__class__ is History:
+        elif question.__class__ is History or question.__class__ is Turn:
             _check_key(question.key)
         elif question.__class__ is Scan:
             _check_scan(question)
         elif question.__class__ is MultiScan:
             for scan in question.scans:
                 _check_scan(scan)
+
+
+def _check_end_turn(end: EndTurn) -> None:
+    _check_key(end.key)
 
 
 def _check_scan(scan: Scan) -> None:
@@ -54,4 +58,8 @@ def _check_slice_request(request: SliceRequest) -> None:
         raise WireError(f"a slice of the ledger from {after[:20]!r} on, which is not a row key")
 
 
-_CHECKS: Final[dict[type, Callable[[Any], None]]] = {Reads: _check_reads, SliceRequest: _check_slice_request}
+_CHECKS: Final[dict[type, Callable[[Any], None]]] = {
+    EndTurn: _check_end_turn,
+    Reads: _check_reads,
+    SliceRequest: _check_slice_request,
+}

@@ -18,7 +18,7 @@ Tree = dict[str, dict[str, bytes]]
 
 
 class FaultyTree(FaultyDisk):
-    """Names in its operations are paths below `root`."""
+    """A disk that records operations on folders too. Names in operations are paths below `root`."""
 
     def __init__(self, root: Path, fault: Fault | None = None) -> None:
         super().__init__(fault)
@@ -52,9 +52,9 @@ class CrashedTree:
         self._stable: dict[str, _Folder] = {}
         self._naming: list[tuple[str, str, _Folder]] = []
         for operation in operations:
-            self._take(operation)
+            self._apply(operation)
 
-    def _take(self, operation: Operation) -> None:
+    def _apply(self, operation: Operation) -> None:
         kind, name = operation.kind, operation.name
         folder, _, file = name.partition("/")
         if kind == "sync_directory" and name == ROOT:
@@ -72,7 +72,7 @@ class CrashedTree:
             self._live[folder].operations.append(operation._replace(name=file, target=target))
 
     def images(self, rng: random.Random, samples: int) -> Iterator[Tree]:
-        """All of what was not synced is there, nothing of it, and `samples` in between."""
+        """The state with all changes that were not synced, the state without them, and `samples` states between."""
         yield self._image(rng, 1.0, 1.0, 0.0)
         yield self._image(rng, 0.0, 0.0, 0.0)
         for _ in range(samples):
@@ -89,8 +89,8 @@ class CrashedTree:
         return {name: Crash(folder.operations)._image(rng, names, data, torn) for name, folder in entries.items()}
 
 
-def plant(tree: Tree, directory: Path) -> Path:
-    """Make these folders in a new directory; returns it."""
+def write_tree(tree: Tree, directory: Path) -> Path:
+    """Create these folders in a new directory. Returns the directory."""
     directory.mkdir(parents=True)
     for name, files in tree.items():
         (directory / name).mkdir()

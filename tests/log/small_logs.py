@@ -1,4 +1,4 @@
-"""Logs small enough to be damaged byte by byte, and what must be true of one that was reopened."""
+"""Logs small enough to be damaged byte by byte, and checks of a reopened log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def damage_of(log: LocalLog) -> list[Corruption]:
 
 
 def payload_of(gsn: int) -> bytes:
-    """The payload of record `gsn` in tests: of many lengths, including 0."""
+    """The payload of record `gsn`. Lengths vary, and include 0."""
     return b"%d." % gsn * (gsn * 7 % 6)
 
 
@@ -52,12 +52,12 @@ def append(log: LocalLog, count: int) -> range:
 
 
 def records(log: LocalLog) -> list[LogRecord]:
-    """All that can be read."""
+    """All readable records."""
     return list(log.scan(log.oldest(), log.durable + 1))
 
 
 def assert_prefix(log: LocalLog, minimum: int, maximum: int) -> None:
-    """The log has exactly the appended records, up to one between these two."""
+    """The log has exactly the appended records up to a GSN from `minimum` to `maximum`."""
     found = records(log)
     assert [record.gsn for record in found] == list(range(log.oldest(), log.durable + 1))
     assert [record.payload for record in found] == [payload_of(record.gsn) for record in found]
@@ -69,8 +69,8 @@ def assert_prefix(log: LocalLog, minimum: int, maximum: int) -> None:
     assert damage_of(log) == []
 
 
-def assert_goes_on(path: Path, disk: Disk, acknowledged: int, ordered: int) -> None:
-    """The log in `path` opens with all that was acknowledged, takes appends, and has them at the next opening."""
+def assert_continues(path: Path, disk: Disk, acknowledged: int, ordered: int) -> None:
+    """The log in `path` opens with all acknowledged records, accepts appends, and has them at the next opening."""
     log = opened(path, disk=disk)
     assert_prefix(log, acknowledged, ordered)
     last = append(log, 3)[-1]

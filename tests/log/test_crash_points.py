@@ -1,4 +1,4 @@
-"""A power failure after every single operation on the disk: nothing acknowledged is lost, nothing is made up."""
+"""A power failure after each operation on the disk: no acknowledged record is lost, and no other record appears."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from logdb.errors import Unavailable
 from tests.harness.faulty_disk import Crash, Fault, FaultyDisk, contents, materialize
-from tests.log.small_logs import append, assert_goes_on, assert_prefix, opened, payload_of
+from tests.log.small_logs import append, assert_continues, assert_prefix, opened, payload_of
 
 Fresh = Callable[[], Path]
 
@@ -38,7 +38,7 @@ class Worked(NamedTuple):
 
 
 def batches_and_rotations(path: Path) -> Worked:
-    """Batches of all sizes, some that stay unsynced over a rotation, a trim, a clean close and a second life."""
+    """Batches of all sizes, some unsynced during a rotation; a trim, a clean close, and all of it once more."""
     disk, marks = FaultyDisk(), []
     for batches in ([1, 2, 5, 1, 30, 1], [3, 1, 9, 20, 1]):
         log = opened(path, disk=disk)
@@ -59,7 +59,7 @@ def batches_and_rotations(path: Path) -> Worked:
 
 
 def records_in_parts(path: Path) -> Worked:
-    """Records that come in parts, between others, the first of a log among them; and one that never gets whole."""
+    """Records received in parts, between others and as the first record; and one that is never completed."""
     disk, marks = FaultyDisk(), []
     for _ in range(2):
         log = opened(path, disk=disk)
@@ -89,16 +89,16 @@ WORKLOADS = pytest.mark.parametrize("workload", [batches_and_rotations, records_
 
 
 def check_reopening(worked: Worked, position: int, image: dict[str, bytes], path: Path) -> None:
-    """The image opens, for reading as for writing, with what was acknowledged, and goes on."""
+    """The image opens for reading and for writing with all acknowledged records, and accepts appends."""
     mark = worked.at(position)
     materialize(image, path)
     if any(name.endswith(".log") for name in image):
         check_reading(path, mark, worked.ordered)
-    assert_goes_on(path, FaultyDisk(), mark.acknowledged, worked.ordered)
+    assert_continues(path, FaultyDisk(), mark.acknowledged, worked.ordered)
 
 
 def check_reading(path: Path, mark: Mark, ordered: int) -> None:
-    """A reader finds the same and leaves the files alone. (It cannot open a log that was never created to the end.)"""
+    """A reader finds the same records and changes no file. (A log whose creation was cut short cannot be opened.)"""
     if mark.acknowledged == 0:
         return
     before = contents(path)
@@ -138,7 +138,7 @@ def test_a_crash_in_the_recovery_from_a_crash(fresh: Fresh, workload: Callable[[
                 (*_, drawn) = Crash(again.operations[:second], image).images(rng, samples=1)
                 reopened = fresh()
                 materialize(drawn, reopened)
-                assert_goes_on(reopened, FaultyDisk(), worked.at(position).acknowledged, recovered + 5)
+                assert_continues(reopened, FaultyDisk(), worked.at(position).acknowledged, recovered + 5)
 
 
 @WORKLOADS
@@ -149,12 +149,13 @@ def test_a_kill_loses_no_completed_write(fresh: Fresh, workload: Callable[[Path]
         check_reopening(worked, position, image, fresh())
 
 
-def test_recovered_records_are_on_the_medium(fresh: Fresh) -> None:
-    """A kill keeps what was never synced; once reopened it counts as durable, so a power failure must not take it."""
+def test_recovered_records_are_durable(fresh: Fresh) -> None:
+    """Unsynced records survive a kill. After the reopening they count as durable, so a power failure must not lose
+    them."""
     worked = batches_and_rotations(fresh())
     for position in range(0, worked.disk.position() + 1, 2):
         image = Crash(worked.disk.operations[:position]).killed()
-        # The records before the kill are only in the page cache: the second life starts with all of them pending.
+        # The records before the kill are only in the page cache: they are all pending when the log is reopened.
         first_life = Crash(worked.disk.operations[:position])
         disk = FaultyDisk()
         log = opened(materialize(image, fresh()), disk=disk)
@@ -168,8 +169,8 @@ def test_recovered_records_are_on_the_medium(fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("kind", ["create", "allocate", "write", "sync", "sync_directory"])
-def test_a_crash_after_a_rotation_that_was_refused(fresh: Fresh, kind: str) -> None:
-    """The file that could not be made is gone for good, even when the log then goes on in the old one."""
+def test_a_crash_after_a_rotation_that_failed(fresh: Fresh, kind: str) -> None:
+    """The file that could not be created stays removed, also if the log continues in the old one."""
     disk = FaultyDisk()
     log = opened(fresh(), disk=disk)
     last = append(log, 5)[-1]
@@ -181,12 +182,12 @@ def test_a_crash_after_a_rotation_that_was_refused(fresh: Fresh, kind: str) -> N
         last = append(log, 3)[-1]
     assert disk.count("rename") >= 1
     for image in Crash(disk.operations[: disk.position()]).images(random.Random(1), samples=20):
-        assert_goes_on(materialize(image, fresh()), FaultyDisk(), last, last)
+        assert_continues(materialize(image, fresh()), FaultyDisk(), last, last)
     log.close()
 
 
 def test_a_rotation_while_a_flush_is_under_way(fresh: Fresh) -> None:
-    """The segment is sealed when the last of its frames was written, and not by a flush that knows only the first."""
+    """The segment is closed by the flush that writes its last frame, not by an earlier one."""
     disk = FaultyDisk()
     log = opened(fresh(), disk=disk)
     last = append(log, 1)[-1]
@@ -197,5 +198,5 @@ def test_a_rotation_while_a_flush_is_under_way(fresh: Fresh) -> None:
         log.order([(7, payload_of(log.end()))])
     log.store.flush(taken)
     for image in Crash(disk.operations[: disk.position()]).images(random.Random(1), samples=5):
-        assert_goes_on(materialize(image, fresh()), FaultyDisk(), last + 1, log.end() - 1)
+        assert_continues(materialize(image, fresh()), FaultyDisk(), last + 1, log.end() - 1)
     log.close()

@@ -1,4 +1,4 @@
-"""Torn tails are cut, damage is named: every length and every byte of small logs."""
+"""Torn tails are cut off, damage is reported: every length and every byte of small logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.faulty_disk import FaultyDisk, contents, materialize
 from tests.log.small_logs import (
     TAG,
     append,
-    assert_goes_on,
+    assert_continues,
     assert_prefix,
     damage_of,
     opened,
@@ -28,7 +28,7 @@ Fresh = Callable[[], Path]
 
 
 def killed_after(path: Path, batches: list[int]) -> dict[str, bytes]:
-    """The files of a log that was never closed, each batch synced."""
+    """The files of a log that was killed after these batches, each of them synced."""
     log = opened(path, disk=FaultyDisk())
     for size in batches:
         append(log, size)
@@ -38,7 +38,7 @@ def killed_after(path: Path, batches: list[int]) -> dict[str, bytes]:
 
 
 def without_watermark(image: dict[str, bytes]) -> dict[str, bytes]:
-    """The image as a power failure may leave it, which the watermark is never synced for."""
+    """The image after a power failure, which may lose the watermark because it is never synced."""
     return image | {"durable": bytes(16)}
 
 
@@ -59,11 +59,11 @@ def test_a_tail_torn_at_every_byte(fresh: Fresh, zeroed: bool) -> None:
     for cut in range(ends[4], ends[-1] + 1):  # the last batch, which may not have been acknowledged
         left = whole[:cut] + (bytes(len(whole) - cut) if zeroed else b"")
         kept = 8 - sum(end > cut for end in ends)
-        assert_goes_on(materialize(image | {name: left}, fresh()), FaultyDisk(), kept, kept)
+        assert_continues(materialize(image | {name: left}, fresh()), FaultyDisk(), kept, kept)
 
 
 def test_holes_in_the_last_batch(fresh: Fresh) -> None:
-    """Pages reach the medium in any order: what follows a hole in the last batch goes with it."""
+    """Pages are written in any order: records after a hole in the last batch are cut off."""
     image = without_watermark(killed_after(fresh(), [4, 1, 3]))
     name, ends = ends_of(fresh(), image)
     for at in range(ends[4], ends[-1]):
@@ -71,10 +71,10 @@ def test_holes_in_the_last_batch(fresh: Fresh) -> None:
             left = bytearray(image[name])
             left[at] = 0
             kept = 8 - sum(end > at for end in ends)
-            assert_goes_on(materialize(image | {name: bytes(left)}, fresh()), FaultyDisk(), kept, kept)
+            assert_continues(materialize(image | {name: bytes(left)}, fresh()), FaultyDisk(), kept, kept)
 
 
-def test_a_tail_that_the_watermark_vouches_for_is_not_torn(fresh: Fresh) -> None:
+def test_damage_before_the_watermark_is_not_a_torn_tail(fresh: Fresh) -> None:
     image = killed_after(fresh(), [4, 1, 3])
     name, ends = ends_of(fresh(), image)
     for cut in range(ends[4], ends[-1]):
@@ -89,7 +89,7 @@ def test_a_tail_that_the_watermark_vouches_for_is_not_torn(fresh: Fresh) -> None
 
 
 def test_damage_before_a_later_batch_is_not_a_torn_tail(fresh: Fresh) -> None:
-    """Without a watermark: frames written after the damaged one was durable are evidence."""
+    """Without a watermark: frames written after the damaged frame was durable prove the damage."""
     image = without_watermark(killed_after(fresh(), [4, 1, 3]))
     name, ends = ends_of(fresh(), image)
     for at in range(STORE_HEADER_BYTES, ends[4]):
@@ -100,11 +100,11 @@ def test_damage_before_a_later_batch_is_not_a_torn_tail(fresh: Fresh) -> None:
             opened(path, disk=FaultyDisk())
         assert raised.value.path == str(path / name)
         assert raised.value.offset == max([STORE_HEADER_BYTES, *(end for end in ends if end <= at)])
-        assert contents(path) == image | {name: bytes(left)}, "a log that is refused is left as it is"
+        assert contents(path) == image | {name: bytes(left)}, "a failed opening changes no file"
 
 
 def test_damage_in_a_full_segment_without_index_is_not_a_torn_tail(fresh: Fresh) -> None:
-    """Without a watermark and without the index: any record in the next segment is evidence."""
+    """Without a watermark and without the index: any record in the next segment proves the damage."""
     image = without_watermark(killed_after(fresh(), [40, 1, 60]))
     names = sorted(name for name in image if name.endswith(".log"))
     assert len(names) == 3
@@ -119,7 +119,7 @@ def test_damage_in_a_full_segment_without_index_is_not_a_torn_tail(fresh: Fresh)
 
 
 def test_every_byte_of_a_closed_log(fresh: Fresh) -> None:
-    """Named by the opening, by the reading or by `check`; never served, and never taken for the end of the log."""
+    """The damage is reported by opening, reading or `check`. It is never returned, nor mistaken for the log's end."""
     source = fresh()
     log = opened(source, disk=FaultyDisk())
     for size in (3, 20, 2, 1):
@@ -157,8 +157,8 @@ def found_damage(path: Path, good: list[LogRecord]) -> list[Corruption]:
     return named
 
 
-def test_damage_under_a_writer_is_named_too(fresh: Fresh) -> None:
-    """Opening for writing mends what can be made again (index, watermark) and lets nothing else pass."""
+def test_a_writer_reports_damage(fresh: Fresh) -> None:
+    """Opening for writing rebuilds the index and the watermark, and reports all other damage."""
     source = fresh()
     log = opened(source, disk=FaultyDisk())
     for size in (3, 20, 2, 1):
@@ -248,7 +248,7 @@ def test_a_segment_of_another_log(fresh: Fresh) -> None:
 
 
 def test_a_value_with_frames_of_another_log_is_not_evidence(fresh: Fresh) -> None:
-    """The torn tail holds a copy of another log's frames, with just the numbers that would make it damage."""
+    """The torn tail contains a copy of another log's frames, with LSNs that would prove damage."""
     first = 3
     foreign = b"".join(
         frame_head(gsn, salt_of(bytes(16)), 0, 1000 + gsn, TAG, b"payload") + b"payload" for gsn in range(first, 30)
@@ -264,11 +264,11 @@ def test_a_value_with_frames_of_another_log_is_not_evidence(fresh: Fresh) -> Non
     log.close()
     end = len(image[name].rstrip(b"\0"))
     torn = whole[: end + FRAME_BYTES + len(foreign)]
-    assert_goes_on(materialize(image | {name: torn}, fresh()), FaultyDisk(), 2, 2)
+    assert_continues(materialize(image | {name: torn}, fresh()), FaultyDisk(), 2, 2)
 
 
 def test_a_log_without_its_watermark(fresh: Fresh) -> None:
-    """It is a hint and can be rebuilt; `check` reports that it is missing."""
+    """The watermark is a hint and can be rebuilt; `check` reports that it is missing."""
     source = fresh()
     log = opened(source, disk=FaultyDisk())
     append(log, 30)

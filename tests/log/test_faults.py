@@ -15,7 +15,7 @@ from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
 from logdb.system.disk import Disk, described
 from tests.harness.faulty_disk import Fault, FaultyDisk, contents, materialize
-from tests.log.small_logs import TAG, append, assert_goes_on, assert_prefix, opened, payload_of, segment_files
+from tests.log.small_logs import TAG, append, assert_continues, assert_prefix, opened, payload_of, segment_files
 
 Fresh = Callable[[], Path]
 EIO = OSError(errno.EIO, "Input/output error")
@@ -63,7 +63,7 @@ CALLS: dict[str, Callable[[Disk, int], object]] = {
 
 @pytest.mark.parametrize("call", sorted(CALLS))
 def test_the_file_in_which_a_call_failed_is_named(call: str) -> None:
-    """By the real disk, of a device that takes nothing."""
+    """On a real device that accepts no data."""
     fd = os.open("/dev/full", os.O_RDONLY)
     try:
         with pytest.raises(OSError) as failed:
@@ -73,7 +73,7 @@ def test_the_file_in_which_a_call_failed_is_named(call: str) -> None:
     assert described(failed.value) == f"/dev/full: {failed.value.strerror}"
 
 
-def test_the_error_of_a_failed_log_names_the_place(fresh: Fresh) -> None:
+def test_the_error_of_a_failed_log_names_the_file(fresh: Fresh) -> None:
     class Full(FaultyDisk):
         def write(self, fd: int, data: bytes, offset: int) -> None:
             with open("/dev/full", "wb", buffering=0) as full:
@@ -102,7 +102,7 @@ def test_a_failure_of_every_call(fresh: Fresh, kind: str, forever: bool) -> None
             assert "Input/output error" in str(error)
         failed = disk.hits > 0
         if failed or not forever:
-            assert_goes_on(path, FaultyDisk(), acknowledged[-1] if acknowledged else 0, sum(BATCHES))
+            assert_continues(path, FaultyDisk(), acknowledged[-1] if acknowledged else 0, sum(BATCHES))
         nth += 1
     assert acknowledged[-1] == sum(BATCHES)
     assert nth > 1, "the workload must make the call"
@@ -131,7 +131,7 @@ def test_a_full_disk_rejects_the_whole_append(fresh: Fresh, kind: str) -> None:
         hit, disk.fault = disk.hits > 0, None
         assert_prefix(log, sum(BATCHES), sum(BATCHES))
         log.close()
-        assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
+        assert_continues(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
         nth += 1
     assert refusals > 1
 
@@ -146,7 +146,7 @@ def test_an_append_needs_only_its_own_space(fresh: Fresh) -> None:
     disk.fault = None
     assert_prefix(log, sum(BATCHES), sum(BATCHES))
     log.close()
-    assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
+    assert_continues(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
 
 
 def test_smaller_appends_succeed_while_the_disk_is_full(fresh: Fresh) -> None:
@@ -168,7 +168,7 @@ def test_smaller_appends_succeed_while_the_disk_is_full(fresh: Fresh) -> None:
     assert not list(path.glob("*.idx"))
     assert not list(path.glob("*.tmp"))
     disk.fault = None
-    assert_goes_on(path, disk, last, last)
+    assert_continues(path, disk, last, last)
 
 
 def test_a_rotation_without_space_for_the_index(fresh: Fresh) -> None:
@@ -183,7 +183,7 @@ def test_a_rotation_without_space_for_the_index(fresh: Fresh) -> None:
     assert_prefix(log, last, last)
     log.close()
     assert len(list(path.glob("*.idx"))) < len(segment_files(path))
-    assert_goes_on(path, FaultyDisk(), last, last)
+    assert_continues(path, FaultyDisk(), last, last)
     assert len(list(path.glob("*.idx"))) == len(segment_files(path))
 
 
@@ -209,7 +209,7 @@ def test_an_interrupt_in_every_call(fresh: Fresh, kind: str, after: bool) -> Non
         disk.fault = None
         assert_prefix(log, sum(BATCHES), sum(BATCHES))
         log.close()
-        assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
+        assert_continues(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
         nth += 1
 
 
@@ -226,7 +226,7 @@ def test_an_interrupt_of_closing(fresh: Fresh) -> None:
         append(log, 1)
     disk.fault = None
     log.close()
-    assert_goes_on(path, FaultyDisk(), 4, 4)
+    assert_continues(path, FaultyDisk(), 4, 4)
 
 
 @pytest.mark.parametrize("bad", [(256, b""), (-1, b""), ("x", b""), (1, None), (1, "text")])
@@ -239,7 +239,7 @@ def test_an_invalid_record_rejects_the_whole_append(fresh: Fresh, bad: tuple[int
     assert append(log, 2) == range(3, 5)
     assert_prefix(log, 4, 4)
     log.close()
-    assert_goes_on(path, FaultyDisk(), 4, 4)
+    assert_continues(path, FaultyDisk(), 4, 4)
 
 
 def test_a_write_to_a_read_only_log(fresh: Fresh) -> None:
@@ -296,7 +296,7 @@ def test_a_rotation_that_was_interrupted_and_not_repeated(fresh: Fresh, kind: st
     assert log.durable == 8
     image = contents(path)
     for lost in (image, image | {"durable": bytes(16)}):
-        assert_goes_on(materialize(lost, fresh()), FaultyDisk(), 8, 8)
+        assert_continues(materialize(lost, fresh()), FaultyDisk(), 8, 8)
         reader = opened(materialize(lost, fresh()), writable=False, disk=FaultyDisk())
         assert_prefix(reader, 8, 8)
         reader.close()
@@ -307,6 +307,6 @@ def test_a_rotation_that_was_interrupted_and_not_repeated(fresh: Fresh, kind: st
         log.close()
         image = contents(path)
     for lost in (image, image | {"durable": bytes(16)}):
-        assert_goes_on(materialize(lost, fresh()), FaultyDisk(), 68, 68)
+        assert_continues(materialize(lost, fresh()), FaultyDisk(), 68, 68)
     if not close:
         log.close()

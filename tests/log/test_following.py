@@ -1,4 +1,4 @@
-"""A reader beside a writer sees exactly what is durable, across rotation, trim, close and the writer's next life."""
+"""A reader beside a writer sees exactly the durable records, across rotation, trim, close and restart of the writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fresh = Callable[[], Path]
 
 
 def assert_sees(path: Path, durable: int, first: int = 1) -> None:
-    """A reader that opens now."""
+    """A reader that opens the log now sees exactly the records from `first` to `durable`."""
     log = opened(path, writable=False, follow=True)
     assert log.tail() == durable
     assert [(r.gsn, r.payload) for r in records(log)] == [(g, payload_of(g)) for g in range(first, durable + 1)]
@@ -120,7 +120,7 @@ def test_a_trim_of_files_that_the_follower_has_open(fresh: Fresh) -> None:
         append(writer, 20)
     follower = opened(path, writable=False, follow=True)
     writer.trim(70)
-    assert len(records(follower)) == 80, "it may read on in the files that have lost their names"
+    assert len(records(follower)) == 80, "the follower can still read the files that it has open"
     append(writer, 20)
     assert follower.tail() == 100
     assert len(records(follower)) == 100

@@ -1,4 +1,4 @@
-"""The bytes of the log: round trips, decoders given anything, and FORMAT.md's example."""
+"""The bytes of the log: round trips, decoders of arbitrary bytes, and FORMAT.md's example."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_frame_is_decoded(frame: tuple[int, int, int, int, int, bytes], before
     assert read_frame(data, len(before), len(data), lsn, salt) == LogRecord(lsn, time, tag, payload)
     assert read_frame(data, len(before), end, lsn, salt) is not None
     assert read_frame(data, len(before), end - 1, lsn, salt) is None
-    assert read_frame(data, len(before), end, lsn + 1, salt) is None, "of another place"
+    assert read_frame(data, len(before), end, lsn + 1, salt) is None, "of another LSN"
     assert read_frame(data, len(before), end, lsn, salt ^ 1) is None, "of another log"
 
 
@@ -142,7 +142,7 @@ def test_later_frames_prove_that_a_record_was_durable(sizes: list[int], data: st
 
 
 @given(U64, st.binary(min_size=16, max_size=16), U64, U64, st.data())
-def test_headers_are_sealed(base: int, log_id: bytes, count: int, length: int, data: st.DataObject) -> None:
+def test_headers_have_checksums(base: int, log_id: bytes, count: int, length: int, data: st.DataObject) -> None:
     for header in (store_header(base, log_id), index_header(base, log_id, count, length, b"entries")):
         assert len(header) == STORE_HEADER_BYTES == INDEX_HEADER_BYTES
         assert is_sealed(header, 64)
@@ -168,8 +168,8 @@ def image() -> dict[str, bytes]:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_opening_anything(data: st.DataObject) -> None:
-    """Any file replaced by anything, shortened or extended: the records that were there, or a clear error."""
+def test_opening_damaged_files(data: st.DataObject) -> None:
+    """Any file replaced by other bytes, shortened or extended: the log returns its records or a clear error."""
     files = image()
     name = data.draw(st.sampled_from(sorted(files)))
     good = files[name]

@@ -158,16 +158,16 @@ def test_a_leader_that_fails_or_is_interrupted(fresh: Fresh, error: BaseExceptio
     assert disk.arrived.wait(JOIN_S)
     waiters = started([work] * 10)
     spin_until(lambda: log.flushing == 11)
-    # The first sync is the gated one's own; the error hits it, or the write of the one who leads next.
+    # The error hits the first sync, which is the gated one, or the write of the next leader.
     disk.fault = Fault(frozenset({kind}), 0, error, after=after)
     disk.released.set()
     joined(first + waiters)
     durable = sum(isinstance(outcome, int) for outcome in outcomes)
-    fallen = [outcome for outcome in outcomes if not isinstance(outcome, int)]
+    errors = [outcome for outcome in outcomes if not isinstance(outcome, int)]
     assert disk.hits == 1
     if isinstance(error, KeyboardInterrupt):
         assert durable == 10
-        assert fallen == [error]
+        assert errors == [error]
         assert log.flushing == 0
         assert len(log.append([(TAG, b"next")])) == 1
         assert [record.gsn for record in records(log)] == list(range(1, 13))
@@ -176,7 +176,7 @@ def test_a_leader_that_fails_or_is_interrupted(fresh: Fresh, error: BaseExceptio
         assert log.durable == 12
     else:
         assert durable == (0 if kind == "sync" else 1)
-        assert all(isinstance(outcome, LogFailed) for outcome in fallen)
+        assert all(isinstance(outcome, LogFailed) for outcome in errors)
         with pytest.raises(LogFailed):
             log.append([(TAG, b"next")])
     log.close()
@@ -201,7 +201,7 @@ def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
 
     def interrupt() -> None:
         spin_until(lambda: log.flushing == 2)
-        while not came.is_set():  # one that comes just before it begins to wait is noticed only after that
+        while not came.is_set():  # a signal that arrives just before the wait is handled only after it
             signal.pthread_kill(main, signal.SIGINT)
             came.wait(0.001)
 
@@ -320,7 +320,7 @@ def test_a_record_that_was_not_acknowledged_may_be_durable(fresh: Fresh) -> None
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     append(log, 3)
-    log.order([(TAG, b"never waited for")])
+    log.order([(TAG, b"not waited for")])
     again = opened(materialize(contents(path), fresh()), disk=FaultyDisk())
     assert_prefix(again, 3, 3)
     again.close()

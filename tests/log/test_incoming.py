@@ -34,7 +34,7 @@ def leftovers(path: Path) -> list[Path]:
     return list(path.glob(f"{incoming.PREFIX}*"))
 
 
-def test_checksums_of_two_pieces() -> None:
+def test_checksums_of_two_parts() -> None:
     rng = random.Random(1)
     for _ in range(50):
         first, second = rng.randbytes(rng.randrange(40)), rng.randbytes(rng.choice([0, 1, 2, 63, 4_096, 100_001]))
@@ -60,7 +60,7 @@ def test_incoming_records_are_read_like_others(fresh: Fresh) -> None:
         assert leftovers(path) == []
         log.close()
         log = opened(path, disk=FaultyDisk())
-    assert len(segment_files(path)) == len(payloads), "a segment goes on after the record that began it"
+    assert len(segment_files(path)) == len(payloads), "a segment continues after its first record"
     reader = opened(path, writable=False, follow=True, disk=FaultyDisk())
     assert {record.gsn: record.payload for record in records(reader)} == wanted
     reader.close()
@@ -113,7 +113,7 @@ def test_incomplete_payloads_are_removed_at_the_next_opening(fresh: Fresh) -> No
     assert len(leftovers(path)) == 1
     log.close()
     opened(path, writable=False).close()
-    assert len(leftovers(path)) == 1, "who only reads changes nothing"
+    assert len(leftovers(path)) == 1, "a reader changes no file"
     opened(path).close()
     assert leftovers(path) == []
 

@@ -1,4 +1,4 @@
-"""The journals of a node on real files: what cores say comes to the disk, and back after any crash."""
+"""The journals of a node on real files: effects of cores reach the disk, and records survive any crash."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from logdb.log.segments import segment
 from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES
 from logdb.node.journals import MIN_ALLOCATION_BYTES, Journals
 from tests.harness.faulty_disk import Fault
-from tests.log.faulty_tree import CrashedTree, FaultyTree, plant
+from tests.log.faulty_tree import CrashedTree, FaultyTree, write_tree
 
 IDENTITY = bytes(range(16))
 Fresh = Callable[[], Path]
 
 
 class Parcel(NamedTuple):
-    """A message with records in it."""
+    """A message that contains records."""
 
     title: str
     records: object = ()
@@ -59,7 +59,7 @@ def filled(path: Path) -> Journals:
     return journals
 
 
-# ---- what cores say
+# ---- effects of cores
 
 
 def test_persisted_records_are_found_again(fresh: Fresh) -> None:
@@ -78,7 +78,7 @@ def test_persisted_records_are_found_again(fresh: Fresh) -> None:
     assert found["segment-3"].records[0] == LogRecord(40, 6, 9, b"c")
 
 
-def test_a_journal_may_be_found_empty_and_goes_on_where_it_began(fresh: Fresh) -> None:
+def test_an_empty_journal_continues_at_its_first_lsn(fresh: Fresh) -> None:
     path = fresh()
     journals = opened(path)
     journals.perform(Create("segment-3", 40), 5)
@@ -198,7 +198,7 @@ def test_ranges_get_their_numbers_and_times_and_are_filtered_by_tag(fresh: Fresh
 
 
 def test_damage_in_a_record_that_is_left_out_is_reported(fresh: Fresh) -> None:
-    """Its tag may be what was damaged."""
+    """The damage may be in its tag."""
     path = fresh()
     journals = filled(path)
     file = path / "meta.1@1" / f"{1:020d}.log"
@@ -234,7 +234,7 @@ def test_a_node_with_damaged_journals_does_not_start(fresh: Fresh) -> None:
         opened(path)
 
 
-def test_another_nodes_journals_are_not_taken(fresh: Fresh) -> None:
+def test_the_journals_of_another_node_are_rejected(fresh: Fresh) -> None:
     path = fresh()
     filled(path).close()
     with pytest.raises(Corruption):
@@ -267,7 +267,7 @@ def test_a_flush_waits_for_space_on_a_full_disk(fresh: Fresh) -> None:
     assert [record.payload for record in opened(path).found()["meta"].records] == [b"a", bytes(1000), b"c"]
 
 
-def test_a_failed_sync_is_the_end(fresh: Fresh) -> None:
+def test_a_failed_sync_ends_the_journals(fresh: Fresh) -> None:
     path = fresh()
     disk = FaultyTree(path)
     journals = opened(path, disk)
@@ -298,7 +298,7 @@ class Life:
 
 
 class Script:
-    """A workload, and after each step how many operations the disk had done, and what was true."""
+    """A workload. `marks`: the number of disk operations and the state of all journals after each step."""
 
     def __init__(self, path: Path) -> None:
         self.disk = FaultyTree(path)
@@ -380,13 +380,13 @@ def assert_survived(journals: Journals, script: Script, before: dict[str, Life],
 
 
 def kill(journals: Journals) -> None:
-    """Kill it: nothing is sealed or synced."""
+    """End as after a kill: no file is closed or synced."""
     for kept in journals._kept.values():
         assert kept.store is not None
         kept.store.abandon()
 
 
-def assert_goes_on(journals: Journals, path: Path) -> None:
+def assert_continues(journals: Journals, path: Path) -> None:
     ends = {}
     for name, (_, end, _) in journals.found().items():
         journals.perform(Persist(name, end, [(1, b"more")]), 0)
@@ -405,7 +405,7 @@ def test_persisted_records_survive_any_power_failure(fresh: Fresh) -> None:
         before = [lives for at, lives in script.marks if at <= position][-1]
         after = [lives for at, lives in script.marks if at > position][:1] or [before]
         for tree in CrashedTree(script.disk.operations[:position]).images(rng, 2):
-            path = plant(tree, fresh())
+            path = write_tree(tree, fresh())
             journals = opened(path)
             assert_survived(journals, script, before, after[0])
-            assert_goes_on(journals, path)
+            assert_continues(journals, path)

@@ -107,7 +107,7 @@ def test_the_index_avoids_reading_frames_and_is_rebuilt(fresh: Fresh, monkeypatc
             assert walked == [index.stem]
             assert [record.payload for record in records(log)] == [payload_of(gsn) for gsn in range(1, 101)]
             log.close()
-            assert contents(path) == image, "made again, to the byte"
+            assert contents(path) == image, "rebuilt with the same bytes"
 
 
 def test_an_index_of_another_segment(fresh: Fresh) -> None:
@@ -138,7 +138,7 @@ def test_a_segment_that_was_closed_and_extended(fresh: Fresh) -> None:
     assert last == 28
     log = opened(path, disk=FaultyDisk(), segment_bytes=1 << 16)
     append(log, 5)
-    for writable in (False, True):  # the writer above is as good as killed
+    for writable in (False, True):  # the writer above is not closed, as after a kill
         other = opened(path, writable=writable, disk=FaultyDisk(), segment_bytes=1 << 16)
         assert_prefix(other, 33, 33)
         if not writable:
@@ -280,7 +280,7 @@ def test_unknown_files_are_ignored(fresh: Fresh) -> None:
 def test_a_file_truncated_during_the_mapping_is_mapped_again(tmp_path: Path) -> None:
     """The writer seals and truncates the segment after the call of `size`: mmap rejects the old length."""
 
-    class Hasty(Disk):
+    class TruncatingDisk(Disk):
         lies = 1
 
         def size(self, fd: int) -> int:
@@ -293,7 +293,7 @@ def test_a_file_truncated_during_the_mapping_is_mapped_again(tmp_path: Path) -> 
     log = LocalLog(tmp_path / "log", b"i" * 16, segment_bytes=1 << 20)
     log.append([(1, b"x" * 2_000)])
     log.close()
-    disk = Hasty()
+    disk = TruncatingDisk()
     disk.lies = 0
     log = LocalLog(tmp_path / "log", b"i" * 16, disk=disk)
     log.append([(1, b"y" * (32 << 20))])
@@ -306,7 +306,7 @@ def test_a_file_truncated_during_the_mapping_is_mapped_again(tmp_path: Path) -> 
 def test_a_file_truncated_before_the_mapping_is_followed(tmp_path: Path) -> None:
     """The same for a follower: it reads up to the size that the file had."""
 
-    class Hasty(Disk):
+    class TruncatingDisk(Disk):
         lies = 0
 
         def size(self, fd: int) -> int:
@@ -318,7 +318,7 @@ def test_a_file_truncated_before_the_mapping_is_followed(tmp_path: Path) -> None
 
     log = LocalLog(tmp_path / "log", b"i" * 16, segment_bytes=1 << 20)
     log.append([(1, b"first")])
-    disk = Hasty()
+    disk = TruncatingDisk()
     follower = LocalLog(tmp_path / "log", b"i" * 16, writable=False, follow=True, disk=disk)
     log.append([(1, b"second")])
     disk.lies = 1
@@ -330,7 +330,7 @@ def test_a_file_truncated_before_the_mapping_is_followed(tmp_path: Path) -> None
 
 
 def test_a_record_that_is_left_out_is_not_copied(tmp_path: Path) -> None:
-    """A mapping server does not read large values: nor does the storage server that it subscribes to."""
+    """A mapping server does not read large values, and its storage server does not copy them."""
     size = 8 << 20
     log = LocalLog(tmp_path / "log", bytes(16))
     log.append([(1, b"a"), (2, bytes(size)), (1, b"b")])

@@ -1,4 +1,4 @@
-"""The times of records: they grow, and a clock that is wrong for a while leaves nothing behind."""
+"""The times of records increase, and a temporarily wrong clock has no lasting effect."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ YEARS = 365 * 24 * 3_600 * S
 
 
 class Clocks:
-    """A clock that can be set, and the time that passes, which cannot."""
+    """A settable clock, and a monotonic one."""
 
     def __init__(self, now: int) -> None:
         self.now, self.passed = now, 0
 
-    def go_on(self, ns: int) -> None:
+    def advance(self, ns: int) -> None:
         self.now += ns
         self.passed += ns
 
@@ -77,7 +77,7 @@ def test_elapsed_time_is_not_a_jump(clocks: Clocks) -> None:
     stamp = opened(clocks, NOW - 9 * YEARS)
     assert stamp() == NOW
     for _ in range(3):
-        clocks.go_on(3 * YEARS)
+        clocks.advance(3 * YEARS)
         clocks.now += MAX_JUMP_NS // 3
         assert stamp() == clocks.now
 

@@ -247,7 +247,7 @@ def test_a_mistake_of_the_whole(tmp_path: Path, mistake: str) -> None:
     assert str(wrong.value).startswith(f"{file}:{line}: " if line else f"{file}: ")
 
 
-def test_a_heartbeat_must_be_heard_before_it_is_missed(tmp_path: Path) -> None:
+def test_a_heartbeat_must_arrive_before_it_is_missed(tmp_path: Path) -> None:
     file = written(tmp_path, LEAST.replace("[ordering", "election_ms = 150\n[ordering"))
     with pytest.raises(Misconfigured, match=r":4: election_ms \(150\) must be at least twice heartbeat_ms \(100\)"):
         ClusterFile(file)

@@ -101,7 +101,7 @@ def nothing(event: Event, now: int) -> list[Effect]:
 
 
 workers: list[DiskWorker] = []
-"""Those of the test that runs."""
+"""The workers of the running test."""
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -209,6 +209,44 @@ def test_persisted_is_sent_after_the_sync_and_once_for_all_records_meanwhile(tmp
         assert disk.syncs == before + 2, "records written during a sync share the next one"
         await host.close()
         journals.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_journals_of_two_cores_are_flushed_side_by_side(tmp_path: Path, fails: bool) -> None:
+    """A core that waits for its disk does not delay another one, and gets no word before its own flush has ended."""
+
+    async def test() -> None:
+        worker = DiskWorker(2)
+        workers.append(worker)
+        disks, cores, hosts, kept = [GatedDisk(), GatedDisk()], [], [], []
+        for name, disk in zip("ab", disks, strict=True):
+            disk.gate.set()
+            core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"0"))])
+            kept.append(Journals(tmp_path / name, bytes(16), disk=disk))
+            hosts.append(hosted(core, journals=kept[-1], disk=worker)[0])
+            cores.append(core)
+        await until(lambda: all(Persisted("j", 2) in core.events for core in cores))
+        disks[0].gate.clear()
+        disks[0].entered.clear()
+        for host, core in zip(hosts, cores, strict=True):
+            core.react = lambda event, now: [] if type(event) is Persisted else [Persist("j", 2, records(b"x"))]
+            host.receive("you:2", ["write"])
+        await until(disks[0].entered.is_set)
+        await until(lambda: Persisted("j", 3) in cores[1].events)
+        assert Persisted("j", 3) not in cores[0].events
+        disks[0].failing = fails
+        disks[0].gate.set()
+        if fails:
+            with pytest.raises(LogFailed, match="Input/output error"):
+                await hosts[0].ended
+            assert Persisted("j", 3) not in cores[0].events
+        else:
+            await until(lambda: Persisted("j", 3) in cores[0].events)
+        for host, journals in zip(hosts, kept, strict=True):
+            await host.close()
+            journals.close()
 
     run(test())
 

@@ -206,7 +206,7 @@ def test_an_ordering_replica_without_its_journal_does_not_start(clusters: Callab
 def test_a_newly_founded_ordering_layer_gets_no_record_of_the_old_log(
     clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would give GSNs from 1 on again, at which its servers have older records."""
+    """The new layer would assign GSNs from 1 on again, at which its servers have older records."""
     whys: list[str] = []
 
     def refusal_reason(mine: Hello, theirs: Hello) -> str:

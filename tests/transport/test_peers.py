@@ -429,7 +429,7 @@ def test_an_address_in_use() -> None:
 
 @pytest.mark.parametrize("after", [b"a", b"a123", b"s" + bytes(16), b"t" + bytes(8), b"?"])
 def test_a_slice_after_an_invalid_row_key_is_rejected(after: bytes) -> None:
-    """It would end the mapping server that receives the request."""
+    """Such a request would end the mapping server that receives it."""
     with pytest.raises(WireError, match="not a row key"):
         check_sense([SliceRequest(1, 5, Cursor(Section.LEDGER, after))])
 

@@ -15,7 +15,7 @@ from logdb.log.contract import LogRecord
 from logdb.log.engine import ENGINES, engine_of
 from logdb.log.paxos import messages as paxos
 from logdb.wire.codec import KINDS
-from logdb.wire.envelopes import VERSION, Envelope, pack, unpack
+from logdb.wire.envelopes import VERSION, Bundle, Envelope, bundle, pack, unpack
 from logdb.wire.limits import WireError
 from logdb.wire.packing import pack_numbered, pack_records, unpack_numbered, unpack_records
 from logdb.wire.schema import MESSAGE, Parcel
@@ -82,6 +82,8 @@ def golden() -> str:
         for variant in range(variants(kind)):
             (parcel,) = pack("", "", [sample(kind, variant)])
             lines.append(f"{name} {parcel.hex()}")
+    busy, hold = [pack("", "", [message])[0] for message in (mapping.Busy((1, 2)), mapping.Hold(3))]
+    lines.append(f"a bundle of mapping_busy and mapping_hold {bundle([busy, hold]).hex()}")
     return "\n".join(lines) + "\n"
 
 
@@ -110,11 +112,12 @@ def test_an_invalid_message_is_rejected_when_sent_or_received(message: Any) -> N
 def rejected_or_valid(data: bytes) -> None:
     """Check that these bytes are rejected, or decode to messages whose fields have valid types."""
     try:
-        envelope = unpack(data)
+        mail = unpack(data)
+        for one in map(unpack, mail.parcels) if isinstance(mail, Bundle) else (mail,):
+            if isinstance(one, Envelope):
+                assert all(conforms(message, type(message)) for message in one.messages)
     except WireError:
         return
-    if isinstance(envelope, Envelope):
-        assert all(conforms(message, type(message)) for message in envelope.messages)
 
 
 @settings(max_examples=200)
@@ -127,7 +130,7 @@ def test_random_bytes_are_rejected(data: bytes) -> None:
 @given(st.lists(any_message, min_size=1, max_size=3), st.data())
 def test_damaged_parcels_are_rejected_or_valid(batch: list[Any], data: st.DataObject) -> None:
     (parcel,) = pack("one:1", "two:2", batch)
-    damaged = bytearray(parcel)
+    damaged = bytearray(data.draw(st.sampled_from((parcel, bundle([parcel, parcel])))))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(damaged) - 1))
         damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))

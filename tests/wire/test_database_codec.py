@@ -43,6 +43,10 @@ ERRORS = [
     errors.AccessDenied("no"),
     errors.Corruption("/a\udc80", None, "torn"),
     errors.Corruption("/a", 12, "torn"),
+    errors.IndexUnavailable("users", "by name"),
+    errors.UniqueViolation("users", "by name", ("Ada",), (1,), (2,)),
+    errors.TableMismatch("no"),
+    errors.BackupError("no"),
     TransactionOver("over"),
     WireError("garbage"),
     ValueError("a value"),
@@ -126,7 +130,7 @@ def served() -> Iterator[Served]:
 @settings(max_examples=100)
 @given(st.binary())
 def test_invalid_requests(served: Served, raw: bytes) -> None:
-    """They end their own stream, with a reason, or are answered; the server continues."""
+    """Invalid requests end their own stream, with a reason, or are answered; the server continues."""
     for messages in ([raw], [hello(), raw]):
         try:
             raw_stream(served.address, iter(messages))

@@ -13,10 +13,14 @@ from logdb.log.paxos import messages as paxos
 from logdb.txn.validation import COMMITTED
 from logdb.wire import envelopes, limits
 from logdb.wire.envelopes import (
+    BUNDLED_BYTES,
     CLIENT,
     VERSION,
+    Bundle,
+    Envelope,
     Hello,
     Refusal,
+    bundle,
     pack,
     pack_hello,
     pack_refusal,
@@ -85,6 +89,22 @@ def test_the_largest_record_can_be_sent() -> None:
 def test_addresses_are_text() -> None:
     with pytest.raises(WireError, match="is not an address"):
         pack("one:1", 2, [mapping.Hold(1)])  # type: ignore[arg-type]
+
+
+def test_parcels_of_several_cores_are_bundled() -> None:
+    parcels = [pack(f"one:1/{n}", "two:2", [mapping.Hold(n), append(bytes(n))])[0] for n in range(1, 4)]
+    one = unpack(bundle(parcels))
+    assert one == Bundle(tuple(parcels))
+    assert isinstance(one, Bundle)
+    assert [unpack(parcel) for parcel in one.parcels] == [
+        Envelope(f"one:1/{n}", "two:2", [mapping.Hold(n), append(bytes(n))]) for n in range(1, 4)
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 127, 128, 1 << 14, 1 << 20])
+def test_a_bundle_is_not_larger_than_its_parcels_and_a_constant_for_each(size: int) -> None:
+    (parcel,) = pack("one:1", "two:2", [append(bytes(size))])
+    assert len(bundle([parcel, parcel])) <= 2 * (len(parcel) + BUNDLED_BYTES)
 
 
 # ---- splitting
@@ -262,7 +282,7 @@ def test_a_client_without_a_cluster_name_accepts_any() -> None:
 def test_a_newer_version_is_recognized_by_its_number_only() -> None:
     """By field 1 of field 1, with other unknown fields and an unknown role; an older version lacks the field."""
     hello = unpack(bytes((0x0A, 8, 8, VERSION + 1, 0x18, 99, 0x3A, 2, 0x68, 0x69)))
-    assert hello == Hello(VERSION + 1, "", None, "")
+    assert hello == Hello(VERSION + 1, "", None, "", bundles=False)
     assert isinstance(hello, Hello)
     assert f"version {VERSION + 1} " in refusal_reason(SERVER, hello)
     nothing = unpack(bytes.fromhex("0a00"))

@@ -1,6 +1,6 @@
 """The commands of the replicated log, in bytes: the values of `logdb.log.paxos`.
 
-All integers are little-endian. The first byte says which command it is:
+All integers are little-endian. The first byte is the kind of the command:
 
     BATCH     time=u64 appends=u32, then for each append
               client=u64 sequence=u64 settled=u64 records=u32 tag=u8*records length=u32*records payload*records
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Records before `gsn` may go. `id`: the number of the client's request."""
+    """Trim the records before `gsn`. `id`: the number of the client's request."""
 
     id: int
     gsn: int
@@ -73,7 +73,7 @@ def encode(command: Batch | Trim) -> bytes:
 
 
 def values_of(command: bytes, fragment_bytes: int) -> list[bytes]:
-    """The values to propose, one after another, for a command: itself, or its fragments if it is larger than one."""
+    """The values to propose for a command, in order: the command, or its fragments if it is larger than one."""
     if len(command) <= fragment_bytes:
         return [command]
     starts = range(0, len(command), fragment_bytes)
@@ -95,8 +95,8 @@ def decode(value: bytes) -> Command:
             _, position, count = _PART.unpack_from(value)
             return Fragment(position, count, value[_PART.size :])
     except (IndexError, error) as problem:
-        raise ProtocolViolation(f"a value of {len(value)} bytes is no command: {problem}") from problem
-    raise ProtocolViolation(f"a value begins with {kind}, which stands for no command")
+        raise ProtocolViolation(f"a value of {len(value)} bytes is not a command: {problem}") from problem
+    raise ProtocolViolation(f"a value starts with {kind}, which is not a command")
 
 
 def _decode_batch(value: bytes) -> Batch:

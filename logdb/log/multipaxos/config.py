@@ -1,4 +1,4 @@
-"""How a replica is configured: all of its parts read it."""
+"""The configuration of a replica."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from logdb.log.engine import ServerConfig, Setting, WrongSetting, between
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConfig:
-    """How one replica does its work. `replicas`: the addresses of all, in the same order everywhere; `address`: this
-    one's. Bytes of records are their payloads and 32 each.
+    """The configuration of one replica's core. `replicas`: the addresses of all replicas, in the same order everywhere;
+    `address`: the address of this one. Sizes of records are their payloads and 32 bytes each.
 
-    `batch_bytes`: about the largest command, and answer to a `Pull` between replicas. `fragment_bytes`: larger ones are
-    proposed in parts of this size, since a value travels inside one message. `window`: commands that a leader
-    has under way at once; what comes meanwhile goes into the next one. `buffer_bytes`: records that are not ordered
-    yet, beyond which a leader refuses appends. `flush_ns`, `flush_bytes`: records are written to their journal after
-    that time, or when they have become that many. `cache_bytes`: the newest records, kept in memory for readers.
-    `copy_ns`: the wait before another replica is asked for missing records. `snapshot_bytes`: the state is saved, and
-    the commands before it go, when these have become so long (and eight times as long as the last saved state).
+    `batch_bytes`: approximate maximum size of a command, and of an answer to a `Pull` between replicas.
+    `fragment_bytes`: larger commands are proposed in parts of this size, since a value is sent inside one message.
+    `window`: maximum number of commands in flight; later appends are part of the next command. `buffer_bytes`: maximum
+    size of records that are not ordered yet; a leader rejects further appends. `flush_ns`, `flush_bytes`: records are
+    written to their journal after this time, or at this size. `cache_bytes`: size of the newest records that are kept
+    in memory for readers. `copy_ns`: time until missing records are requested from another replica. `snapshot_bytes`:
+    size of the commands after which the state is saved and the commands are dropped (at least eight times the size of
+    the last saved state).
     """
 
     address: Address
@@ -45,7 +46,7 @@ class ReplicaConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaServerConfig(ServerConfig):
-    """A replica. For the times and sizes see `ReplicaConfig`; `segment_mib`: of a file."""
+    """A replica server. For the times and sizes see `ReplicaConfig`. `segment_mib`: size of a journal file."""
 
     role: ClassVar[str] = "replica"
 
@@ -57,7 +58,7 @@ class ReplicaServerConfig(ServerConfig):
     snapshot_mib: int = 4
 
     def core(self) -> ReplicaConfig:
-        """The same for its core."""
+        """The configuration of its core."""
         heartbeat_ns = self.heartbeat_ms * MILLISECOND
         return ReplicaConfig(
             address=self.address,
@@ -79,7 +80,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "segment_mib": Setting(int, between(1, 1_024), ("cluster", "replica")),
     "snapshot_mib": Setting(int, between(1, 1_024), ("cluster", "replica")),
 }
-"""Times that all replicas must agree on stand in [cluster] alone."""
+"""Times that must be the same for all replicas are only in [cluster]."""
 
 
 def check_times(settings: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Multi-Paxos as an engine: all that the rest of LogDB needs to know about it."""
+"""The declaration of the Multi-Paxos engine."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _metrics(core: MultiPaxosReplica) -> Iterable[Metric]:
 
 def _damage_advice(config: ReplicaServerConfig) -> str:
     if len(config.ordering) == 1:
-        return "No other server has the records of the only replica: restore a backup"
+        return "This replica is the only one, so no other server has its records: restore a backup"
     return (
-        f"Remove the directory {config.data} and start again: the other replicas let this one in again and give it "
-        "their records, as long as more than half of all run without it"
+        f"Remove the directory {config.data} and start again: the other replicas admit this one again and send it "
+        "their records, if more than half of all replicas run without it"
     )
 
 
@@ -111,7 +111,7 @@ def _server_counts(shape: Shape) -> Mapping[str, int]:
 def _settings(shape: Shape) -> Mapping[str, Any]:
     """Raises ValueError."""
     if shape.policy:
-        raise ValueError("a log on Multi-Paxos goes on by itself when a replica fails: it has no policy")
+        raise ValueError("a log on Multi-Paxos continues when a replica fails, so it has no failure policy")
     return {}
 
 

@@ -1,7 +1,7 @@
-"""What a leader does besides Paxos: it gathers appends into commands and answers them when these are applied.
+"""The leader: collects appends into commands, and answers them when the commands are applied.
 
-All of it is soft state. A new leader begins with nothing: clients send again what was not acknowledged, and what was
-chosen meanwhile is known by its client and sequence number (MPX-3).
+This is soft state. A new leader starts without it: clients resend records that were not acknowledged, and records
+that were chosen before are recognized by client and sequence number (MPX-3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Pending(NamedTuple):
 
 
 class Leader:
-    """`state` is the replicated state; `out` takes the effects. `proposed`: the last slots of commands under way."""
+    """The soft state of a leader. `out`: the list for effects. `proposed`: the last slots of commands in flight."""
 
     def __init__(self, config: ReplicaConfig, out: list[Effect]) -> None:
         self._config, self._out = config, out
@@ -42,7 +42,7 @@ class Leader:
     # ---- requests
 
     def on_append(self, request: AppendRequest, sender: Address, state: LogState) -> None:
-        """Answer what is in the log already, and queue the request if some of its records are not."""
+        """Acknowledge the records that are in the log already, and queue the request if some are not."""
         client, sequence, _, records = request
         runs = state.sessions.find(client, sequence, len(records))
         self._answer(sender, client, runs)
@@ -61,13 +61,13 @@ class Leader:
         self._queue.append(request)
 
     def on_trim(self, request: TrimRequest, sender: Address) -> None:
-        """Trimming twice is harmless, so nothing remembers which requests were carried out."""
+        """Queue a trim. A repeated trim has no further effect, so results of earlier requests are not stored."""
         if request.request not in self._trimming:
             self._trims.append(Trim(request.request, request.gsn))
         self._trimming[request.request] = sender
 
     def next_command(self, now: int) -> Batch | Trim | None:
-        """What to propose next, if anything."""
+        """The next command to propose, or None."""
         if self._trims:
             return self._trims.popleft()
         if not self._queue or len(self.proposed) >= self._config.window:
@@ -103,13 +103,13 @@ class Leader:
             self._answers.setdefault((to, client), []).extend(known)  # type: ignore[arg-type]
 
     def send_answers(self) -> None:
-        """Send the answers of this moment, one message for each client."""
+        """Send the collected answers, one message for each client."""
         for (to, client), ranges in self._answers.items():
             self._out.append(Send(to, AppendResponse(client, tuple(ranges))))
         self._answers.clear()
 
     def stop(self, leader: Address) -> None:
-        """This replica leads no more: send the clients on."""
+        """This replica was deposed: send its clients the address of the new leader."""
         self.send_answers()
         for (client, sequence), pending in self._pending.items():
             self._out.append(Send(pending.sender, AppendRefused(client, sequence, leader)))

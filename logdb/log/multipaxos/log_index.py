@@ -1,8 +1,8 @@
-"""A bounded index over the log: how many bytes lie before a GSN, and when it was ordered.
+"""A bounded index over the log: the number of bytes before a GSN, and the time when it was ordered.
 
-An entry stands for the records from its GSN up to the next entry's. When there are too many entries, every second one
-goes and later ones are set twice as far apart, so the index has a fixed size however long the log is. All replicas
-have the same index after the same commands.
+An entry covers the records from its GSN up to the next entry's. When there are too many entries, every second one is
+removed and later ones are twice as far apart, so the size of the index does not depend on the length of the log. All
+replicas have the same index after the same commands.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class LogIndex:
         self.size += size
 
     def trim(self, oldest: int) -> None:
-        """Records before `oldest` are gone."""
+        """Remove the entries of records before `oldest`."""
         before = bisect_right(self.gsns, oldest) - 1
         if before > 0:
             for column in (self.gsns, self.times, self.offsets):
                 del column[:before]
 
     def reach(self, gsn: int, size: int) -> int:
-        """The GSN that lies about `size` bytes after `gsn`: at least one record, and no more than there are."""
+        """The end of about `size` bytes of records from `gsn` on: at least one record, at most up to the log's end."""
         at = bisect_right(self.gsns, gsn) - 1
         if at < 0:
             return min(gsn + 1, self.end)
@@ -60,7 +60,7 @@ class LogIndex:
         return min(max(gsn + 1, found), self.end)
 
     def _chunk(self, at: int) -> tuple[int, int, int, int]:
-        """(first GSN, end, bytes before it, bytes in it) of the records that an entry stands for."""
+        """(first GSN, end, bytes before it, bytes in it) of the records that an entry covers."""
         is_last = at + 1 == len(self.gsns)
         end = self.end if is_last else self.gsns[at + 1]
         size = self.size if is_last else self.offsets[at + 1]
@@ -73,12 +73,12 @@ class LogIndex:
         return first, self.gsns[at] if at < len(self.gsns) else self.end
 
     def to_json(self) -> list[Any]:
-        """All of it."""
+        """The index as JSON values."""
         return [self.gsns, self.times, self.offsets, self.grain, self.end, self.size]
 
     @classmethod
     def from_json(cls, state: Sequence[Any]) -> LogIndex:
-        """The reverse."""
+        """The index of `to_json`."""
         index = cls()
         index.gsns, index.times, index.offsets, index.grain, index.end, index.size = state
         return index

@@ -1,7 +1,6 @@
-"""Every message of the Multi-Paxos engine beside those of `logdb.log.paxos`. `PROTOCOL.md` says how they work together.
+"""The messages of the Multi-Paxos engine beside those of `logdb.log.paxos`. `PROTOCOL.md` describes the protocol.
 
-All are immutable and hold positions as integers. No message relies on another one to arrive, to arrive once, or to
-arrive in order.
+All are immutable; positions are integers. Every message may be lost, duplicated or reordered.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from logdb.log.contract import LogRecord, Record
 class AppendRequest(NamedTuple):
     """Client to leader: append `records`, which have the sequence numbers from `sequence` on.
 
-    The client does not ask again for numbers below `settled`.
+    The client never requests numbers below `settled` again.
     """
 
     client: int
@@ -36,10 +35,9 @@ class AppendResponse(NamedTuple):
 
 
 class AppendRefused(NamedTuple):
-    """Replica to client: the request that begins with `sequence` was not taken. That says nothing about earlier copies
-    of it.
+    """Replica to client: the request that starts at `sequence` was rejected. Earlier copies of it may be accepted.
 
-    `leader`: the replica to ask instead, "" if it is not known; the sender itself if its buffer is full.
+    `leader`: the replica for the next attempt, "" if the sender knows no leader; the sender if its buffer is full.
     """
 
     client: int
@@ -48,15 +46,16 @@ class AppendRefused(NamedTuple):
 
 
 class AppendStatusRequest(NamedTuple):
-    """Client to any replica: where are these records of `client`? `sequences`: (first sequence number, count)."""
+    """Client to any replica: a request for the GSNs of records of `client`. `sequences`: (first sequence number,
+    count)."""
 
     client: int
     sequences: tuple[tuple[int, int], ...]
 
 
 class AppendStatus(NamedTuple):
-    """Replica to client: the records that it knows to be in the log; the others may still come. `ordered`: (first
-    sequence number, count, first GSN)."""
+    """Replica to client: the requested records that are in its log; the others may be appended later. `ordered`:
+    (first sequence number, count, first GSN)."""
 
     client: int
     ordered: tuple[tuple[int, int, int], ...]
@@ -81,8 +80,9 @@ class ReadResponse(NamedTuple):
 
 
 class ReadError(Enum):
-    """Why a replica sends no record. BEHIND: it does not lead and has not applied the log so far. MISSING: it still
-    copies the record from another replica. TRIMMED: the record is gone. UNREADABLE: its bytes are damaged here."""
+    """The reason why a replica sends no record. BEHIND: it does not lead and has not applied the log up to the record.
+    MISSING: it is still copying the record from another replica. TRIMMED: the record was trimmed. UNREADABLE: the bytes
+    are damaged at this replica."""
 
     BEHIND = "behind"
     MISSING = "missing"
@@ -91,8 +91,8 @@ class ReadError(Enum):
 
 
 class ReadFailed(NamedTuple):
-    """The answer to a `ReadRequest` or `Pull` without records. `oldest`: the oldest readable GSN. `leader`: the leader,
-    "" if it is not known."""
+    """The answer to a `ReadRequest` or `Pull` without records. `oldest`: the oldest readable GSN. `leader`: "" if the
+    sender knows no leader."""
 
     request: int
     why: ReadError
@@ -105,12 +105,15 @@ class Pull(NamedTuple):
     """Client or replica to any replica: records from `gsn` on with these tags (None: all), about `max_bytes` of them.
 
     The leader answers when the log has reached `gsn`; a second request with the same number replaces the first.
+    `allow_follower`: so does a replica that follows a leader, up to a heartbeat later; `is_urgent`: at once.
     """
 
     request: int
     gsn: int
     tags: frozenset[int] | None
     max_bytes: int
+    allow_follower: bool = False
+    is_urgent: bool = False
 
 
 class Pulled(NamedTuple):
@@ -123,7 +126,7 @@ class Pulled(NamedTuple):
 
 
 class TimeRequest(NamedTuple):
-    """Client to leader: between which GSNs does the log pass `time` (ns since the epoch)?"""
+    """Client to leader: a request for the GSNs between which the log passes `time` (ns since the epoch)."""
 
     request: int
     time: int
@@ -143,14 +146,16 @@ class TimeResponse(NamedTuple):
 
 
 class TailRequest(NamedTuple):
-    """Anyone to the leader: the end of the log, including every append that has returned."""
+    """Client or server to the leader: a request for the end of the log, including every append that has returned.
+    `allow_follower`: a replica that follows the leader may answer, after the leader has confirmed the request."""
 
     request: int
+    allow_follower: bool = False
 
 
 class TailResponse(NamedTuple):
-    """`last`: the newest GSN. `oldest`: the oldest readable GSN. `cut`: how many batches of records were ordered. The
-    sender has confirmed with a quorum, after the request came, that it leads."""
+    """`last`: the newest GSN. `oldest`: the oldest readable GSN. `cut`: the number of ordered batches. After receiving
+    the request, the sender, or the leader that it follows, has confirmed with a quorum that it leads."""
 
     request: int
     last: int
@@ -159,32 +164,32 @@ class TailResponse(NamedTuple):
 
     @property
     def interval_ns(self) -> int:
-        """Batches are ordered without a pause between them."""
+        """0: batches are ordered without a minimum interval."""
         return 0
 
     @property
     def unreachable(self) -> tuple[int, ...]:
-        """Clients report no replicas."""
+        """(): clients do not report unreachable replicas."""
         return ()
 
 
 class NotLeader(NamedTuple):
     """The answer to a `TailRequest`, `TimeRequest` or `TrimRequest` that reached a replica which does not lead.
-    `leader`: "" if it is not known."""
+    `leader`: "" if the sender knows no leader."""
 
     request: int
     leader: Address
 
 
 class TrimRequest(NamedTuple):
-    """Client to leader: records before `gsn` may go."""
+    """Client to leader: trim the records before `gsn`."""
 
     request: int
     gsn: int
 
 
 class TrimResponse(NamedTuple):
-    """`oldest`: the oldest readable GSN. `error`: why nothing was trimmed, "" if it was."""
+    """`oldest`: the oldest readable GSN. `error`: the reason for a rejection, "" if the log was trimmed."""
 
     request: int
     oldest: int
@@ -192,13 +197,13 @@ class TrimResponse(NamedTuple):
 
 
 class ViewRequest(NamedTuple):
-    """Anyone to any replica: the configuration."""
+    """Client or server to any replica: a request for the configuration."""
 
     request: int
 
 
 class ViewResponse(NamedTuple):
-    """`replicas`: the addresses of all. `copying`: numbers of those that still copy records from the others."""
+    """`replicas`: the addresses of all replicas. `copying`: the numbers of those that are still copying records."""
 
     request: int
     oldest: int
@@ -207,19 +212,20 @@ class ViewResponse(NamedTuple):
 
 
 class Copying(NamedTuple):
-    """Replica to the other replicas, again and again until `missing` is 0: so many records are still to be copied."""
+    """Replica to the other replicas, repeated until `missing` is 0: the number of records that it still has to copy."""
 
     missing: int
 
 
 class DurableRequest(NamedTuple):
-    """Replica to another replica: are all your records before `gsn` durable? Sent before a snapshot is used (MPX-9)."""
+    """Replica to another replica, before it uses a snapshot (MPX-9): a request for a response when all records before
+    `gsn` are durable at the receiver."""
 
     gsn: int
 
 
 class DurableResponse(NamedTuple):
-    """Yes: the sender has all records from its oldest one to `gsn` - 1 in its record journals, durably. There is no
-    answer otherwise; the request is repeated."""
+    """The sender has all records from its oldest one to `gsn` - 1 durably in its record journals. A replica that does
+    not have them sends no response; the request is repeated."""
 
     gsn: int

@@ -94,16 +94,20 @@ class ReadFailed(_message.Message):
     def __init__(self, request: _Optional[int] = ..., why: _Optional[_Union[ReadFailed.ReadError, str]] = ..., oldest: _Optional[int] = ..., leader: _Optional[str] = ..., explanation: _Optional[str] = ...) -> None: ...
 
 class Pull(_message.Message):
-    __slots__ = ("request", "gsn", "tags", "max_bytes")
+    __slots__ = ("request", "gsn", "tags", "max_bytes", "allow_follower", "is_urgent")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     GSN_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_FOLLOWER_FIELD_NUMBER: _ClassVar[int]
+    IS_URGENT_FIELD_NUMBER: _ClassVar[int]
     request: int
     gsn: int
     tags: bytes
     max_bytes: int
-    def __init__(self, request: _Optional[int] = ..., gsn: _Optional[int] = ..., tags: _Optional[bytes] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    allow_follower: bool
+    is_urgent: bool
+    def __init__(self, request: _Optional[int] = ..., gsn: _Optional[int] = ..., tags: _Optional[bytes] = ..., max_bytes: _Optional[int] = ..., allow_follower: _Optional[bool] = ..., is_urgent: _Optional[bool] = ...) -> None: ...
 
 class Pulled(_message.Message):
     __slots__ = ("request", "first", "end")
@@ -136,10 +140,12 @@ class TimeResponse(_message.Message):
     def __init__(self, request: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., oldest: _Optional[int] = ...) -> None: ...
 
 class TailRequest(_message.Message):
-    __slots__ = ("request",)
+    __slots__ = ("request", "allow_follower")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_FOLLOWER_FIELD_NUMBER: _ClassVar[int]
     request: int
-    def __init__(self, request: _Optional[int] = ...) -> None: ...
+    allow_follower: bool
+    def __init__(self, request: _Optional[int] = ..., allow_follower: _Optional[bool] = ...) -> None: ...
 
 class TailResponse(_message.Message):
     __slots__ = ("request", "last", "oldest", "cut")

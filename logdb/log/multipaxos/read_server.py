@@ -1,6 +1,7 @@
-"""Reads at a replica. What is applied is chosen and never changes, so any replica may send it (MPX-7).
+"""Reads at a replica. Applied records are chosen and never change, so any replica may send them (MPX-7).
 
-For records that are not there yet the leader keeps the request until they are; another replica names the leader.
+The leader parks requests for records that are not ordered yet. So does a replica while it follows a leader, if the
+request is a pull that allows it; it refuses other requests with the leader's address.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from logdb.log.multipaxos.state import LogState
 MAX_PARKED: Final = 1000
 """Maximum number of requests of one sender that wait for records."""
 PULL_BYTES: Final = 4 << 20
-"""About the largest answer to a pull, whatever it asks for: the disk is busy while it is read."""
+"""Approximate maximum size of an answer to a pull, whatever it requests: a large read delays other requests."""
 
 
 class ReadServer:
@@ -29,7 +30,7 @@ class ReadServer:
         self._by_gsn: list[tuple[int, Address, int]] = []
 
     def on_request(self, message: ReadRequest | Pull, sender: Address, state: LogState) -> None:
-        """Answer, or wait for the record."""
+        """Answer a request, or park it until the record is ordered."""
         if message.gsn < state.oldest:
             self._fail(message.request, ReadError.TRIMMED, sender, state.oldest)
         elif message.gsn >= state.next_gsn:
@@ -64,10 +65,11 @@ class ReadServer:
     # ---- waiting
 
     def _park(self, message: ReadRequest | Pull, sender: Address, state: LogState) -> None:
-        is_leader, _ = self._leader()
+        is_leader, leader = self._leader()
+        may_wait = is_leader or (bool(leader) and isinstance(message, Pull) and message.allow_follower)
         parked = self._parked.get(sender, {})
         before = parked.get(message.request)
-        if not is_leader or (before is None and len(parked) >= MAX_PARKED):
+        if not may_wait or (before is None and len(parked) >= MAX_PARKED):
             self._fail(message.request, ReadError.BEHIND, sender, state.oldest)
             return
         self._parked.setdefault(sender, parked)[message.request] = message
@@ -75,7 +77,7 @@ class ReadServer:
             heappush(self._by_gsn, (message.gsn, sender, message.request))
 
     def wake(self, state: LogState) -> None:
-        """Answer the requests whose records are there, or trimmed, by now."""
+        """Answer the parked requests whose records are now ordered or trimmed."""
         waiting = self._by_gsn
         reached = max(state.next_gsn, state.oldest)
         while waiting and waiting[0][0] < reached:
@@ -92,13 +94,19 @@ class ReadServer:
             del self._parked[sender]
 
     def forget(self, sender: Address) -> None:
-        """The stream to a client has ended: its requests wait no longer."""
+        """The stream to a client has ended: drop its parked requests."""
         if self._parked.pop(sender, None):
             self._by_gsn = [entry for entry in self._by_gsn if entry[1] != sender]
             heapify(self._by_gsn)
 
-    def on_deposed(self, state: LogState) -> None:
-        """Send those who wait to the leader."""
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a parked pull must be answered as soon as its record is ordered."""
+        parked = self._parked.values()
+        return any(isinstance(one, Pull) and one.is_urgent for requests in parked for one in requests.values())
+
+    def refuse_parked(self, state: LogState) -> None:
+        """This replica was deposed, or has lost its leader: send the clients with parked requests elsewhere."""
         parked, self._parked = self._parked, {}
         self._by_gsn.clear()
         for sender, requests in parked.items():
@@ -106,7 +114,7 @@ class ReadServer:
                 self._fail(request, ReadError.BEHIND, sender, state.oldest)
 
     def on_unreadable(self, event: Unreadable, state: LogState) -> None:
-        """The bytes are damaged here; another replica has them too."""
+        """The bytes are damaged here: report that, so that the client reads from another replica."""
         message = event.effect.message
         self._fail(message.request, ReadError.UNREADABLE, event.effect.to, state.oldest, event.reason)
 
@@ -115,5 +123,5 @@ class ReadServer:
 
     def check(self, state: LogState) -> None:
         """Raises AssertionError."""
-        assert not self._by_gsn or self._by_gsn[0][0] >= state.next_gsn, "MPX-7: a request waits for what is there"
-        assert self._by_gsn or not self._parked, "MPX-7: a request waits that nothing would answer"
+        assert not self._by_gsn or self._by_gsn[0][0] >= state.next_gsn, "MPX-7: the record of a request is ordered"
+        assert self._by_gsn or not self._parked, "MPX-7: a request is parked and in no queue"

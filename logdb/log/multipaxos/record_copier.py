@@ -1,4 +1,4 @@
-"""Copying the records that a replica lacks from the others: after a snapshot, so also after the loss of a disk."""
+"""Copies the records that a replica lacks from other replicas, after a snapshot and after the loss of a disk."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ COPY: Final = "multipaxos.copy"
 
 
 class RecordCopier:
-    """Asks one replica after another for the first gap, a batch at a time, and for the next batch when that one is on
-    the medium. `is_complete`: nothing is missing, durably."""
+    """Requests the records of the first gap from one replica after another, a batch at a time, and the next batch when
+    that one is durable. `is_complete`: all records are durable."""
 
     def __init__(self, config: ReplicaConfig, store: RecordStore, out: list[Effect], rng: Random) -> None:
         self._config, self._store, self._out = config, store, out
@@ -27,7 +27,7 @@ class RecordCopier:
         self.is_complete = True
 
     def look(self, oldest: int, now: int) -> None:
-        """The state has become another one, or was trimmed: see what is missing."""
+        """The state was replaced or trimmed: look for gaps."""
         self._oldest = oldest
         if self.is_complete and self._store.missing(oldest) is not None:
             self.is_complete = False
@@ -48,7 +48,7 @@ class RecordCopier:
         self._out.append(SetTimer(COPY, now + self._config.copy_ns))
 
     def _finish(self, now: int) -> None:
-        """Nothing is missing: done when what was copied is on the medium."""
+        """Complete the copy, in which no record is missing, as soon as the copied records are durable."""
         if not self._store.is_durable(self._oldest, self._store.flushed):
             self._out.append(SetTimer(COPY, now + self._config.copy_ns))
             return
@@ -58,7 +58,7 @@ class RecordCopier:
             self._out.append(Send(replica, Copying(0)))
 
     def on_pulled(self, message: Pulled, now: int) -> None:
-        """Records have come."""
+        """Store received records."""
         gap = self._store.missing(self._oldest)
         if message.request != self._number or gap is None or message.first != gap[0]:
             return
@@ -70,12 +70,12 @@ class RecordCopier:
         self._awaited = first + len(records)
 
     def on_persisted(self, now: int) -> None:
-        """Go on when the last batch is on the medium."""
+        """Continue when the last batch is durable."""
         if self._awaited and self._store.is_durable(self._awaited - 1, self._awaited):
             self._awaited = 0
             self._ask(now)
 
     def on_timer(self, now: int) -> None:
-        """No answer has come, or none with records: ask another replica."""
+        """No records have arrived in time: send the request to another replica."""
         self._turn += 1
         self._ask(now)

@@ -1,8 +1,8 @@
-"""The records of a replica: the newest in memory, all of them in journals, where a record's number is its GSN.
+"""The records of a replica: the newest in memory, all of them in journals, in which a record's LSN is its GSN.
 
-A replica that was so slow that it was sent a snapshot lacks the records before it. It goes on behind them in a new
-journal at once, and copies what is missing from other replicas into the old one. So the journals together are the log,
-with gaps that close, and each of them says by its name and its ends which records it has.
+A replica that has received a snapshot because it was too slow lacks the records before it. It writes the records after
+the snapshot to a new journal, and copies the missing ones from other replicas into the old one. So the journals
+together are the log, with gaps that are filled; the name and the end of a journal define the records that it has.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from logdb.log.contract import LogRecord, Record
 from logdb.log.requests import RECORD_OVERHEAD_BYTES
 
 PREFIX: Final = "records-"
-"""How the names of all journals with records begin."""
+"""The prefix of the names of all journals with records."""
 
 
 @dataclass(slots=True)
 class StoredRun:
-    """A journal: records `first` to `end` - 1 were written to it; those before `durable` are on the medium."""
+    """A journal with the records `first` to `end` - 1. Records before `durable` are durable."""
 
     journal: str
     first: int
@@ -32,9 +32,9 @@ class StoredRun:
 
 
 class RecordStore:
-    """Records of one replica. `next_gsn`: after the newest; `out` takes the effects.
+    """Records of one replica. `next_gsn`: the GSN after the newest record. `out`: the list for effects.
 
-    Records from `_cached_from` on are in memory; those from `flushed` on are nowhere else yet.
+    Records from `_cached_from` on are in memory; records from `flushed` on are only in memory.
     """
 
     def __init__(self, journals: Mapping[str, Journal], out: list[Effect], cache_bytes: int) -> None:
@@ -53,14 +53,14 @@ class RecordStore:
     # ---- writing
 
     def reset(self, next_gsn: int) -> None:
-        """The state of the log has become another one: the next record is `next_gsn`. Nothing known is forgotten."""
+        """The state of the log was replaced by a snapshot: the next record is `next_gsn`. Stored records are kept."""
         self.flush()
         self._cache.clear()
         self._cached_bytes = 0
         self._cached_from = self.flushed = self.next_gsn = next_gsn
 
     def append(self, first: int, records: Sequence[Record]) -> None:
-        """Records that were ordered, in stored form; `first` is the GSN of the first."""
+        """Add ordered records, in stored form. `first`: the GSN of the first."""
         if first != self.next_gsn:
             raise ProtocolViolation(f"MPX-5: record {first} was ordered after {self.next_gsn - 1}")
         size = sum([len(payload) for _, payload in records]) + RECORD_OVERHEAD_BYTES * len(records)
@@ -70,7 +70,7 @@ class RecordStore:
         self.unflushed_bytes += size
 
     def flush(self) -> None:
-        """Write to a journal what is in memory only."""
+        """Write the records that are only in memory to a journal."""
         if self.flushed < self.next_gsn:
             start = self.flushed - self._cached_from
             self.store(self.flushed, list(islice(self._cache, start, None)))
@@ -78,7 +78,7 @@ class RecordStore:
             self._shrink()
 
     def store(self, gsn: int, records: Sequence[Record]) -> None:
-        """Write the records from `gsn` on, except those that some journal has already: a record never changes."""
+        """Write the records from `gsn` on, except those that a journal already has (records never change)."""
         while records:
             run, end = self._around(gsn)
             if run is not None and gsn < run.end:
@@ -93,7 +93,7 @@ class RecordStore:
             gsn, records = gsn + len(part), records[len(part) :]
 
     def _around(self, gsn: int) -> tuple[StoredRun | None, int | None]:
-        """The last journal that begins at `gsn` or before, and where the next one begins."""
+        """The last journal that starts at `gsn` or before, and the first GSN of the next one."""
         before = None
         for run in self._runs:
             if run.first > gsn:
@@ -114,7 +114,7 @@ class RecordStore:
         return run
 
     def persisted(self, journal: str, end: int) -> None:
-        """The records of a journal before `end` are on the medium."""
+        """The records of a journal before `end` are durable."""
         for run in self._runs:
             if run.journal == journal:
                 run.durable = max(run.durable, end)
@@ -133,7 +133,7 @@ class RecordStore:
             self._cached_from += 1
 
     def trim(self, oldest: int) -> None:
-        """Records before `oldest` may go."""
+        """Trim the records before `oldest`."""
         for run in list(self._runs):
             if run.end <= oldest and run is not self._runs[-1]:
                 self._runs.remove(run)
@@ -142,17 +142,17 @@ class RecordStore:
                 run.first = before
                 self._out.append(Trim(run.journal, before))
 
-    # ---- what there is
+    # ---- stored records
 
     def _durable_from(self, gsn: int) -> int:
-        """Records from `gsn` up to here are on the medium, without a gap."""
+        """The end of the durable records from `gsn` on without a gap."""
         for run in self._runs:
             if run.first <= gsn < run.durable:
                 gsn = run.durable
         return gsn
 
     def is_durable(self, first: int, end: int) -> bool:
-        """Whether the records `first` to `end` - 1 are all on the medium."""
+        """Whether the records `first` to `end` - 1 are all durable."""
         return self._durable_from(first) >= end
 
     def missing(self, oldest: int) -> tuple[int, int] | None:
@@ -181,7 +181,7 @@ class RecordStore:
         ]
 
     def ranges(self, first: int, end: int) -> list[JournalRange]:
-        """Where the records `first` to `end` - 1 are on the medium, up to the first that is not."""
+        """The journal ranges of the records `first` to `end` - 1, up to the first that is not durable."""
         found = []
         for run in self._runs:
             if run.first <= first < min(end, run.durable):

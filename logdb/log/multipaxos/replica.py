@@ -60,13 +60,13 @@ from logdb.log.record_clock import is_beyond_any_pause
 FLUSH: Final = "multipaxos.flush"
 SAVE: Final = "multipaxos.save"
 COPYING_PERIODS: Final = 10
-"""A replica that has said that it copies records is shown so for so many of its periods."""
+"""A replica counts as copying for this number of its periods after its last `Copying`."""
 
 
 class MultiPaxosReplica:
-    """The core of one replica. `journals`: as they were found, none at the first start.
+    """The core of one replica. `journals`: the recovered journals, empty at the first start.
 
-    `state`: what the commands up to `slot` have made; `leader`: there while this replica leads.
+    `state`: the state after the commands up to `slot`. `leader`: None while this replica does not lead.
     """
 
     def __init__(self, config: ReplicaConfig, journals: Mapping[str, Journal], rng: random.Random) -> None:
@@ -82,6 +82,7 @@ class MultiPaxosReplica:
         self._questions: dict[tuple[Address, int], TailRequest | TimeRequest] = {}
         self._confirming: dict[tuple[Address, int], TailRequest | TimeRequest] = {}
         self._token = 0
+        self._followed: Address = ""
         self._flush_set = self._moved = False
         self._saved_gsn = 1
         self._snapshot_bytes = 0
@@ -109,7 +110,7 @@ class MultiPaxosReplica:
         }
 
     def start(self, now: int) -> list[Effect]:
-        """What to do when the node starts."""
+        """The effects at the start of the node."""
         self._absorb(self.paxos.start(now), now)
         self._saving.clear()
         self._saved_oldest = self._snapshot_oldest
@@ -118,7 +119,7 @@ class MultiPaxosReplica:
         return self._effects(now)
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event. Raises ProtocolViolation."""
+        """Handle an event. Returns the effects. Raises ProtocolViolation."""
         kind = type(event)
         if kind is Received and (do := self._do.get(type(event.message))) is not None:  # type: ignore[union-attr]
             do(event.message, event.sender, now)  # type: ignore[union-attr]
@@ -137,20 +138,20 @@ class MultiPaxosReplica:
         return self._effects(now)
 
     def check_invariants(self) -> None:
-        """MPX-n as far as one replica sees them, and Paxos's own. Raises AssertionError."""
+        """Check the invariants MPX-n and PAX-n of one replica. Raises AssertionError."""
         self.paxos.check_invariants()
         self.state.check()
         self.store.check()
         self.reads.check(self.state)
         assert self.slot == self.paxos.chosen, "MPX-2: a chosen command was not applied"
-        assert (self.leader is not None) == self.paxos.is_leader, "a leader that Paxos does not know, or the reverse"
+        assert (self.leader is not None) == self.paxos.is_leader, "Paxos and the replica disagree about the leader"
         assert self.store.next_gsn == self.state.next_gsn, "MPX-5"
         if self.leader is not None:
             self.leader.check()
 
     @property
     def is_complete(self) -> bool:
-        """Whether this replica is a member and has all records of the log that it knows, durably."""
+        """Whether this replica is a member and has all records of its log durably."""
         return self.paxos.has_joined and self.copier.is_complete
 
     def _leads(self) -> tuple[bool, Address]:
@@ -161,12 +162,13 @@ class MultiPaxosReplica:
     def _effects(self, now: int) -> list[Effect]:
         if self.leader is not None:
             self._propose(self.leader, now)
-            self._confirm(now)
+        self._confirm(now)
         if self.leader is not None:
             self.leader.send_answers()
         if self._moved:
             self._moved = False
             self.reads.wake(self.state)
+        self._exchange_commits(now)
         self._flush(now)
         self._save(now)
         out = self._out.copy()
@@ -184,8 +186,20 @@ class MultiPaxosReplica:
             for value in values:
                 self._absorb(self.paxos.propose(value, now), now)
 
+    def _exchange_commits(self, now: int) -> None:
+        """Inform the replicas that wait for chosen commands. A follower waits if a parked pull is urgent. It refuses
+        parked pulls when it has lost its leader."""
+        if self.leader is not None:
+            self._absorb(self.paxos.send_commits(), now)
+            return
+        leader = self._other_leader()
+        if self._followed and not leader:
+            self.reads.refuse_parked(self.state)
+        self._followed = leader
+        self._absorb(self.paxos.await_commit(self.reads.is_urgent, now), now)
+
     def _flush(self, now: int) -> None:
-        """Write records to their journal: many at once, since no acknowledgement waits for that."""
+        """Write records to their journal, in large batches: no acknowledgement waits for this."""
         if self.store.unflushed_bytes >= self.config.flush_bytes:
             self.store.flush()
         if not self._flush_set and self.store.flushed < self.store.next_gsn:
@@ -193,8 +207,8 @@ class MultiPaxosReplica:
             self._out.append(SetTimer(FLUSH, now + self.config.flush_ns))
 
     def _save(self, now: int) -> None:
-        """Save the state when that lets many commands or trimmed records go, as soon as the records of these commands
-        are on the medium here (MPX-8), and at more than half of all replicas (MPX-9)."""
+        """Save the state when many commands or trimmed records can be dropped then, and the records of these commands
+        are durable here (MPX-8) and at more than half of all replicas (MPX-9)."""
         state, large = self.state, max(self.config.snapshot_bytes, 8 * self._snapshot_bytes)
         is_due = self.paxos.uncompacted_bytes > large or state.oldest > self._snapshot_oldest
         if self._snapshot is None and is_due and not state.fragments:
@@ -241,8 +255,10 @@ class MultiPaxosReplica:
                     self._chosen(slot, value, now)
                 case paxos.Restore(slot, snapshot):
                     self._restore(slot, snapshot, now)
-                case paxos.Confirmed():
+                case paxos.Confirmed(token) if token == self._token:
                     self._answer_confirmed()
+                case paxos.Confirmed():
+                    pass  # of questions that were rejected meanwhile
                 case paxos.Elected():
                     self.leader = Leader(self.config, self._out)
                 case paxos.Deposed():
@@ -254,7 +270,8 @@ class MultiPaxosReplica:
                     self._out.append(outcome)
 
     def _saved(self) -> None:
-        """A snapshot is on the medium: no restart goes back behind it, so what it says to be trimmed can go (MPX-6)."""
+        """A snapshot is durable: every restart begins with it or a later one, so the records before its oldest GSN can
+        be dropped (MPX-6)."""
         self._saved_oldest = self._saving.popleft()
         self.store.trim(self._saved_oldest)
 
@@ -284,11 +301,8 @@ class MultiPaxosReplica:
         leader = self._other_leader()
         self.leader.stop(leader)
         self.leader = None
-        for sender, request in self._questions | self._confirming:
-            self._out.append(Send(sender, NotLeader(request, leader)))
-        self._questions.clear()
-        self._confirming.clear()
-        self.reads.on_deposed(self.state)
+        self._reject_questions()
+        self.reads.refuse_parked(self.state)
 
     def _other_leader(self) -> Address:
         leader = self.paxos.leader
@@ -323,20 +337,31 @@ class MultiPaxosReplica:
         answer = ViewResponse(request.request, self.state.oldest, self.config.replicas, tuple(sorted(copying)))
         self._out.append(Send(sender, answer))
 
-    # ---- questions that need a leader which is sure to lead
+    # ---- requests that need a confirmed leader
 
     def _confirmed_question(self, request: TailRequest | TimeRequest, sender: Address, now: int) -> None:
-        if self.leader is not None:
+        is_allowed = isinstance(request, TailRequest) and request.allow_follower
+        if self.leader is not None or (is_allowed and self._other_leader()):
             self._questions[sender, request.request] = request
         else:
             self._out.append(Send(sender, NotLeader(request.request, self._other_leader())))
 
     def _confirm(self, now: int) -> None:
-        """Make sure that this replica still leads, once for all requests that came since the last time."""
+        """Confirm that this replica, or the leader that it follows, still leads, once for all requests received since
+        the last confirmation."""
         if self._questions and not self._confirming:
             self._confirming, self._questions = self._questions, {}
             self._token += 1
-            self._absorb(self.paxos.read_index(self._token, now), now)
+            try:
+                self._absorb(self.paxos.read_index(self._token, now), now)
+            except paxos.NotLeader:
+                self._reject_questions()
+
+    def _reject_questions(self) -> None:
+        for sender, request in self._questions | self._confirming:
+            self._out.append(Send(sender, NotLeader(request, self._other_leader())))
+        self._questions.clear()
+        self._confirming.clear()
 
     def _answer_confirmed(self) -> None:
         state = self.state
@@ -365,7 +390,7 @@ class MultiPaxosReplica:
             self.copier.on_pulled(message, now)
 
     def _read_failed(self, message: ReadFailed, sender: Address, now: int) -> None:
-        """The copier asks another replica when its timer runs out."""
+        """Ignored: the copier sends its request to another replica when its timer expires."""
 
     def _copies(self, message: Copying, sender: Address, now: int) -> None:
         if sender in self.config.replicas:

@@ -1,7 +1,7 @@
-"""Which records of each client are in the log, and where: a record that comes again is not appended again (MPX-3).
+"""The records of each client that are in the log and their GSNs, to append none of them twice (MPX-3).
 
-A client numbers its records. A *run* says that consecutive numbers have consecutive GSNs. Once the client has settled
-numbers, their runs are dropped; one integer stays for each client, its *mark*: numbers below it are never appended.
+A client numbers its records. A *run* is a range of consecutive numbers with consecutive GSNs. Runs of settled numbers
+are dropped; one integer is kept for each client, its *mark*: numbers below it are never appended.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sessions:
         self._marks: dict[int, int] = {}
 
     def settle(self, client: int, settled: int) -> None:
-        """The client does not ask again for numbers below `settled`."""
+        """Drop the numbers below `settled`: the client never requests them again."""
         if settled <= self._marks.get(client, 0):
             return
         self._marks[client] = settled
@@ -58,7 +58,7 @@ class Sessions:
             del self._runs[client]
 
     def find(self, client: int, sequence: int, count: int) -> list[Run]:
-        """What is known of these numbers: runs that cover exactly those at or above the mark, in their order."""
+        """The runs of these numbers, in their order: they cover exactly the numbers at or above the mark."""
         end = sequence + count
         sequence = max(sequence, self._marks.get(client, 0))
         runs = self._runs.get(client, [])
@@ -78,7 +78,7 @@ class Sessions:
         return found
 
     def add(self, client: int, run: Run) -> None:
-        """The records of the run are in the log. Raises ProtocolViolation if one of them was there before."""
+        """Add the records of a run. Raises ProtocolViolation if one of them is already in the log."""
         runs = self._runs.setdefault(client, [])
         at = bisect_right(runs, run.sequence, key=_sequence_of)
         before = runs[at - 1] if at else None
@@ -90,12 +90,12 @@ class Sessions:
             runs.insert(at, run)
 
     def to_json(self) -> list[Any]:
-        """All of it."""
+        """The sessions as JSON values."""
         return [list(self._marks.items()), [[client, runs] for client, runs in self._runs.items()]]
 
     @classmethod
     def from_json(cls, state: Sequence[Any]) -> Sessions:
-        """The reverse."""
+        """The sessions of `to_json`."""
         sessions = cls()
         marks, runs = state
         sessions._marks = dict(marks)

@@ -1,6 +1,6 @@
-"""The replicated state: what the commands up to a slot have made of the log. A function of the commands alone (MPX-2).
+"""The replicated state: the state of the log after the commands up to a slot, a function of the commands (MPX-2).
 
-It has no records: they are in the journals of the replicas (`record_store.py`).
+The state contains no records: they are in the journals of the replicas (`record_store.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from logdb.log.requests import record_bytes
 
 @dataclass(slots=True)
 class Applied:
-    """What a command has done. `first`: the GSN of the first of the `records` that it ordered, in stored form.
+    """The effect of a command. `first`: the GSN of the first of the `records` that it ordered, in stored form.
     `appends`: (client, first sequence number of the request, its runs). `trim`: (id of the request, error)."""
 
     first: int
@@ -30,7 +30,7 @@ class Applied:
 
 class LogState:
     """The state after a command. `oldest`: the oldest readable GSN. `time`: of the newest record, ns since the epoch.
-    `batches`: how many commands have ordered records. `fragments`: of a command whose last part has not come yet."""
+    `batches`: number of commands that have ordered records. `fragments`: the parts so far of an incomplete command."""
 
     def __init__(self) -> None:
         self.oldest = 1
@@ -61,7 +61,8 @@ class LogState:
         return applied
 
     def _join(self, fragment: Fragment) -> Applied:
-        """A part counts only after the parts before it: a leader that was replaced may have left some (MPX-4)."""
+        """Add a part of a command. A part counts only after the parts before it, because a deposed leader may have
+        proposed only some parts (MPX-4)."""
         if fragment.position == 0:
             self.fragments.clear()
         if fragment.position != len(self.fragments):
@@ -72,11 +73,11 @@ class LogState:
             return Applied(self.next_gsn)
         command = decode(b"".join(self.fragments))
         if isinstance(command, Fragment):
-            raise ProtocolViolation("MPX-4: the parts of a command are a part")
+            raise ProtocolViolation("MPX-4: a command in parts contains a part")
         return self._apply(command)
 
     def _order(self, batch: Batch, applied: Applied) -> None:
-        """Give GSNs to the records that are not in the log yet."""
+        """Assign GSNs to the records that are not in the log yet."""
         time = max(self.time, batch.time)
         for client, sequence, settled, records in batch.appends:
             self.sessions.settle(client, settled)
@@ -120,7 +121,7 @@ class LogState:
             state.oldest, state.time, state.batches, sessions, index = json.loads(snapshot)
             state.sessions, state.index = Sessions.from_json(sessions), LogIndex.from_json(index)
         except (ValueError, TypeError) as error:
-            raise ProtocolViolation(f"a snapshot that is none: {error}") from error
+            raise ProtocolViolation(f"not a snapshot: {error}") from error
         return state
 
     def check(self) -> None:

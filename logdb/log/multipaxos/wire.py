@@ -1,4 +1,4 @@
-"""The engine's messages on the wire: who may send which, how records go with them, and what is done to large ones."""
+"""The engine's messages on the wire: their senders and receivers, their records, and the split of large ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logdb.log.multipaxos import messages as m
 from logdb.log.multipaxos.records import HEADER_BYTES
 
 MAX_PULL_BYTES: Final = 16 << 20
-"""Maximum size of a requested answer; a client that asks for more is refused."""
+"""Maximum size of a requested answer; larger requests are rejected."""
 
 
 def _append(message: m.AppendRequest) -> list[m.AppendRequest]:

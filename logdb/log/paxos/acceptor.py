@@ -77,9 +77,14 @@ class Acceptor:
         self._out.append(Persist(JOURNAL, self._end, written))
         self._end += len(written)
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything written is on the medium."""
+        return self._durable == self._end
+
     def when_durable(self, effect: Effect) -> list[Effect]:
         """Return the effect if all writes are durable; otherwise `persisted` returns it later."""
-        if self._durable == self._end:
+        if self.is_durable:
             return [effect]
         self._pending_effects.append((self._end, effect))
         return []

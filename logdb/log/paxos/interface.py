@@ -31,21 +31,21 @@ class Restore(NamedTuple):
 
 
 class Confirmed(NamedTuple):
-    """The replica was still the leader after the call `read_index(token)`. The state after `slot`, which is already
-    chosen, includes everything that was chosen before that call."""
+    """The replica, or the leader that it follows, was still the leader after the call `read_index(token)`. The state
+    after `slot`, which was delivered, includes everything that was known to be chosen before that call."""
 
     token: int
     slot: int
 
 
 class Elected(NamedTuple):
-    """This replica is the leader and can propose; all values that may have been chosen before are chosen."""
+    """The replica is the leader and can propose; all values that may have been chosen before are chosen."""
 
 
 class Deposed(NamedTuple):
-    """This replica is no longer the leader. Its proposals that were not chosen may be chosen later, or never.
+    """The replica is no longer the leader. Proposals that it has not seen chosen may be chosen later, or lost.
 
-    Pending calls of `read_index` will not be confirmed.
+    Calls of `read_index` that are pending will not be confirmed.
     """
 
 

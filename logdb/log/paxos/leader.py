@@ -10,26 +10,43 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from logdb.cores.effects import Address, ProtocolViolation, Send
 from logdb.log.paxos.acceptor import Acceptor
 from logdb.log.paxos.interface import Config, Confirmed, Elected, Outcome
-from logdb.log.paxos.messages import Accept, Accepted, Ballot, Install, Installed, Probe, Probed
+from logdb.log.paxos.messages import (
+    Accept,
+    Accepted,
+    Ballot,
+    Install,
+    Installed,
+    Learn,
+    Probe,
+    Probed,
+    ReadIndex,
+    ReadIndexed,
+)
+
+QUORUM_OF_THREE: Final = 2
 
 
 @dataclass(slots=True)
 class Peer:
     """Another replica, which has accepted up to slot `matched`. `next`: the next slot to send.
 
-    `sent`: the last slots of its unanswered messages. `last_reply_at`: the time of its last reply. `probed`: the last
-    probe that it answered. `snapshot`: (slot, bytes) of the snapshot that is being sent, of which the chunk at `offset`
-    was sent last; `is_stalled`: there was no reply to that chunk since the last heartbeat.
+    `sent`: the last slots of its unanswered messages. `last_reply_at`: the time of its last reply. `awaits_commit`: it
+    needs a `Learn`; `informed`: the slot up to which messages of this leader have named its slots as chosen.
+    `probed`: the last probe that it answered. `snapshot`: (slot, bytes) of the snapshot that is being sent, of which
+    the chunk at `offset` was sent last; `is_stalled`: there was no reply to that chunk since the last heartbeat.
     """
 
     address: Address
     next: int
     last_reply_at: int
     matched: int = 0
+    awaits_commit: bool = False
+    informed: int = 0
     sent: deque[int] = field(default_factory=deque)
     probed: int = 0
     snapshot: tuple[int, bytes] | None = None
@@ -57,7 +74,7 @@ class Leader:
         self._recovered_to = acceptor.commit
         self.established = False
         self._probe = self._confirmed = 0
-        self._pending_reads: deque[tuple[int, int, int]] = deque()
+        self._pending_reads: deque[tuple[int, Confirmed | Send]] = deque()
 
     # ---- values
 
@@ -97,6 +114,19 @@ class Leader:
             self._out.append(Send(peer.address, Accept(self.ballot, peer.next, values, self._acceptor.commit)))
             peer.next += len(values)
             peer.sent.append(peer.next - 1)
+            self._note_informed(peer)
+
+    def _note_informed(self, peer: Peer) -> None:
+        """A message with the commit was sent to this replica, after all values before `peer.next`."""
+        peer.informed = min(self._acceptor.commit, peer.next - 1)
+
+    def send_commits(self) -> None:
+        """Send a `Learn` to each replica that waits for slots which it has accepted and which are chosen."""
+        commit = self._acceptor.commit
+        for peer in self._peers.values():
+            if peer.awaits_commit and peer.informed < min(commit, peer.matched):
+                self._out.append(Send(peer.address, Learn(self.ballot, commit)))
+                self._note_informed(peer)
 
     # ---- votes
 
@@ -110,7 +140,7 @@ class Leader:
             self._count_votes()
             return
         peer = self._peers[sender]
-        peer.last_reply_at = now
+        peer.last_reply_at, peer.awaits_commit = now, message.awaits_commit
         if message.again:
             peer.next = matched + 1
             peer.sent.clear()
@@ -156,12 +186,13 @@ class Leader:
                     self._send_chunk(peer, peer.offset)
                 peer.is_stalled = True
         if self._confirmed < self._probe:
-            self._send_probe()
+            self._send_probe(tuple(self._peers.values()))
         self._announce()
 
     def _announce(self) -> None:
         for peer in self._peers.values():
             self._out.append(Send(peer.address, Accept(self.ballot, peer.next, (), self._acceptor.commit)))
+            self._note_informed(peer)
 
     # ---- snapshots
 
@@ -183,19 +214,36 @@ class Leader:
 
     def read_index(self, token: int) -> None:
         """Confirm `token` once a quorum has answered a probe that starts after this call (PAX-10)."""
-        if not self._peers:
+        if self._peers:
+            self._confirm(Confirmed(token, self._acceptor.commit))
+        else:
             self._out.append(Confirmed(token, self._acceptor.commit))
-            return
-        self._pending_reads.append((self._probe + 1, token, self._acceptor.commit))
+
+    def on_read_index(self, sender: Address, message: ReadIndex, now: int) -> None:
+        """Answer a follower. It has promised no higher ballot since its question began: of three replicas, this one and
+        that one are a quorum, and no probe is needed (PAX-10)."""
+        self._peers[sender].last_reply_at = now
+        answer = Send(sender, ReadIndexed(self.ballot, message.number, self._acceptor.commit))
+        if self._quorum == QUORUM_OF_THREE:
+            self._out.append(answer)
+        else:
+            self._confirm(answer)
+
+    def _confirm(self, confirmation: Confirmed | Send) -> None:
+        """Emit the confirmation after a probe that starts now or later."""
+        self._pending_reads.append((self._probe + 1, confirmation))
         if self._confirmed == self._probe:
             self._begin_probe()
 
     def _begin_probe(self) -> None:
+        """Send a probe to as many replicas as a quorum needs: those that have answered the last one, if there are
+        enough. The next heartbeat sends it to all others as well."""
         self._probe += 1
-        self._send_probe()
+        ready = sorted(self._peers.values(), key=lambda peer: (-peer.probed, -peer.last_reply_at))
+        self._send_probe(ready[: self._quorum - 1])
 
-    def _send_probe(self) -> None:
-        for peer in self._peers.values():
+    def _send_probe(self, peers: Sequence[Peer]) -> None:
+        for peer in peers:
             if peer.probed < self._probe:
                 self._out.append(Send(peer.address, Probe(self.ballot, self._probe)))
 
@@ -206,8 +254,7 @@ class Leader:
         peer.probed = max(peer.probed, message.number)
         self._confirmed = sorted((self._probe, *(peer.probed for peer in self._peers.values())))[-self._quorum]
         while self._pending_reads and self._pending_reads[0][0] <= self._confirmed:
-            _, token, slot = self._pending_reads.popleft()
-            self._out.append(Confirmed(token, slot))
+            self._out.append(self._pending_reads.popleft()[1])
         if self._pending_reads and self._confirmed == self._probe:
             self._begin_probe()
 

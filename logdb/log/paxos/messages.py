@@ -73,12 +73,22 @@ class Accept(NamedTuple):
 class Accepted(NamedTuple):
     """The sender has durably accepted for `ballot`, or knows to be chosen, all slots up to `matched`.
 
-    `again`: the received values left a gap; the leader must continue after `matched`.
+    `again`: the received values left a gap; the leader must continue after `matched`. `awaits_commit`: the sender needs
+    a `Learn` when the leader knows that more of these slots are chosen.
     """
 
     ballot: Ballot
     matched: int
     again: bool
+    awaits_commit: bool = False
+
+
+class Learn(NamedTuple):
+    """The slots up to `commit` are chosen. From the leader of `ballot` to a replica that awaits it; without an answer,
+    because the next `Accept` repeats it."""
+
+    ballot: Ballot
+    commit: int
 
 
 class Install(NamedTuple):
@@ -122,7 +132,39 @@ class Probed(NamedTuple):
     number: int
 
 
-Message = PreVote | PreVoted | Prepare | Promise | Accept | Accepted | Install | Installed | Rejected | Probe | Probed
+class ReadIndex(NamedTuple):
+    """A follower asks its leader, that of `ballot`, which slots were chosen. It has promised no higher ballot.
+    `number`: of the question."""
+
+    ballot: Ballot
+    number: int
+
+
+class ReadIndexed(NamedTuple):
+    """Every slot that was known to be chosen when the sender of the `ReadIndex` asked is at most `slot`, which is
+    chosen."""
+
+    ballot: Ballot
+    number: int
+    slot: int
+
+
+Message = (
+    PreVote
+    | PreVoted
+    | Prepare
+    | Promise
+    | Accept
+    | Accepted
+    | Install
+    | Installed
+    | Rejected
+    | Probe
+    | Probed
+    | ReadIndex
+    | ReadIndexed
+    | Learn
+)
 
 
 class MemberEnvelope(NamedTuple):

@@ -33,7 +33,7 @@ from logdb.cores.effects import (
     TimerFired,
 )
 from logdb.log.paxos.acceptor import Acceptor
-from logdb.log.paxos.interface import Config, Deposed, NotLeader, Outcome
+from logdb.log.paxos.interface import Config, Confirmed, Deposed, NotLeader, Outcome
 from logdb.log.paxos.joining import Joining
 from logdb.log.paxos.leader import Leader
 from logdb.log.paxos.membership import FOUNDER, Membership
@@ -47,6 +47,7 @@ from logdb.log.paxos.messages import (
     Installed,
     JoinReply,
     JoinRequest,
+    Learn,
     MemberEnvelope,
     Prepare,
     PreVote,
@@ -54,6 +55,8 @@ from logdb.log.paxos.messages import (
     Probe,
     Probed,
     Promise,
+    ReadIndex,
+    ReadIndexed,
     Rejected,
 )
 
@@ -101,6 +104,9 @@ class Replica:
         self._complete_promises: set[Address] = set()
         self._chunks: tuple[Ballot, int] | None = None
         self._snapshot = bytearray()
+        # Calls of `read_index` while this replica follows: the slot that the leader has named, None before that.
+        self._reads: dict[int, int | None] = {}
+        self._awaits_commit = False
         self._handlers: dict[type, Callable[[Address, Any, int], None]] = {
             PreVote: self._on_pre_vote,
             PreVoted: self._on_pre_voted,
@@ -113,6 +119,9 @@ class Replica:
             Rejected: self._on_rejected,
             Probe: self._on_probe,
             Probed: self._on_probed,
+            ReadIndex: self._on_read_index,
+            ReadIndexed: self._on_read_indexed,
+            Learn: self._on_learn,
         }
 
     # ---- the embedding core's calls
@@ -151,6 +160,10 @@ class Replica:
                 self._on_timer(name, now)
             case _:
                 raise ProtocolViolation(f"unexpected event: {event}")
+        if self._reads and self.is_leader:
+            reads, self._reads = self._reads, {}
+            for token in reads:
+                self._established_leader().read_index(token)
         return self._take_out()
 
     def propose(self, value: bytes, now: int) -> list[Outcome]:
@@ -159,8 +172,31 @@ class Replica:
         return self._take_out()
 
     def read_index(self, token: int, now: int) -> list[Outcome]:
-        """Request `Confirmed(token, slot)`. Raises NotLeader."""
-        self._established_leader().read_index(token)
+        """Request `Confirmed(token, slot)`, of the leader if this replica follows one. Raises NotLeader if it knows no
+        leader."""
+        if self._role is Role.FOLLOWING and self._leader:
+            self._reads[token] = None
+            self._out.append(Send(self._leader, ReadIndex(self._acceptor.promised, token)))
+        else:
+            self._established_leader().read_index(token)
+        return self._take_out()
+
+    def await_commit(self, is_awaited: bool, now: int) -> list[Outcome]:
+        """While `is_awaited`, the leader informs this replica at once when slots that it has accepted are chosen, by a
+        `Learn`."""
+        begins, self._awaits_commit = is_awaited and not self._awaits_commit, is_awaited
+        acceptor = self._acceptor
+        follows = self._role is Role.FOLLOWING and bool(self._leader)
+        # A vote that waits for the disk will request that; one that the leader has counted did not.
+        if begins and follows and acceptor.commit < acceptor.matched and acceptor.is_durable:
+            self._out.append(Send(self._leader, Accepted(acceptor.promised, acceptor.matched, False)))
+        return self._take_out()
+
+    def send_commits(self) -> list[Outcome]:
+        """Inform the replicas that wait for chosen slots. Called at the end of an event, because the messages of a
+        proposal also carry that."""
+        if self._leading is not None:
+            self._leading.send_commits()
         return self._take_out()
 
     def compact(self, slot: int, snapshot: bytes, now: int) -> list[Outcome]:
@@ -227,10 +263,12 @@ class Replica:
 
     def _enveloped(self, send: Send) -> Send:
         """Put the message of a member into an envelope with the current roster."""
-        membership = self._acceptor.membership
-        if membership is None or isinstance(send.message, JoinRequest | JoinReply):
+        membership, message = self._acceptor.membership, send.message
+        if membership is None or isinstance(message, JoinRequest | JoinReply):
             return send
-        return Send(send.to, MemberEnvelope(self._cluster, membership.roster, send.message))
+        if self._awaits_commit and type(message) is Accepted:
+            message = message._replace(awaits_commit=True)
+        return Send(send.to, MemberEnvelope(self._cluster, membership.roster, message))
 
     def _reply_when_durable(self, to: Address, message: Any, now: int) -> None:
         """Send `message` once everything written so far is durable (PAX-1)."""
@@ -475,6 +513,7 @@ class Replica:
             return False
         if self._role is not Role.FOLLOWING or self._leader != sender:
             self._follow(sender, now)
+            self._repeat_reads()
         self._last_contact_at = now
         return True
 
@@ -482,7 +521,10 @@ class Replica:
         ballot, first, values, commit = message
         if not self._follows_ballot(sender, ballot, now):
             return
-        follows = self._acceptor.accept(first, values, commit)
+        follows = self._acceptor.accept(first, values, max(commit, *self._named_slots(), 0))
+        self._confirm_reads()
+        if not values:
+            self._repeat_reads()
         again = not follows and now >= self._again_at
         if again:
             self._again_at = now + self._config.heartbeat_ns // 2
@@ -506,13 +548,52 @@ class Replica:
             self._acceptor.install(slot, bytes(self._snapshot))
             self._chunks = None
             self._snapshot.clear()
+            self._confirm_reads()
         self._reply_when_durable(sender, Accepted(ballot, self._acceptor.matched, False), now)
 
     def _on_probe(self, sender: Address, message: Probe, now: int) -> None:
         if self._follows_ballot(sender, message.ballot, now):
             self._out.append(Send(sender, Probed(*message)))
 
+    # ---- reading while following
+
+    def _repeat_reads(self) -> None:
+        """Ask the leader again, which may be another one: its answer, or the question, may be lost."""
+        for token, slot in self._reads.items():
+            if slot is None:
+                self._out.append(Send(self._leader, ReadIndex(self._acceptor.promised, token)))
+
+    def _on_read_indexed(self, sender: Address, message: ReadIndexed, now: int) -> None:
+        ballot, token, slot = message
+        if ballot == self._acceptor.promised and token in self._reads:
+            self._reads[token] = slot
+            self._acceptor.choose(min(slot, self._acceptor.matched))
+            self._confirm_reads()
+
+    def _on_learn(self, sender: Address, message: Learn, now: int) -> None:
+        """Slots are chosen that this replica has accepted for the leader's ballot (PAX-7)."""
+        if message.ballot == self._acceptor.promised:
+            self._acceptor.choose(min(message.commit, self._acceptor.matched))
+            self._confirm_reads()
+
+    def _named_slots(self) -> list[int]:
+        return [slot for slot in self._reads.values() if slot is not None]
+
+    def _confirm_reads(self) -> None:
+        """Confirm the reads whose slots are delivered."""
+        commit = self._acceptor.commit
+        for token, slot in list(self._reads.items()):
+            if slot is not None and slot <= commit:
+                del self._reads[token]
+                self._out.append(Confirmed(token, slot))
+
     # ---- leading
+
+    def _on_read_index(self, sender: Address, message: ReadIndex, now: int) -> None:
+        """A replica that is not the established leader of the ballot ignores it: the follower repeats the question when
+        the leader contacts it."""
+        if self.is_leader and self._leading is not None and message.ballot == self._leading.ballot:
+            self._leading.on_read_index(sender, message, now)
 
     def _on_accepted(self, sender: Address, message: Accepted, now: int) -> None:
         if self._leading is not None and message.ballot == self._leading.ballot:

@@ -95,6 +95,7 @@ ORDERING: Final = Role(
             m.Updates,
             m.ViewResponse,
             m.RegistrationReply,
+            m.Unreachable,
         }
     ),
     is_ready=lambda core: core.paxos.has_joined,

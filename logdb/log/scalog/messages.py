@@ -347,7 +347,7 @@ class RegisterAggregator(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Ordering layer to the servers of a shard, directly or through aggregators: what is new.
+    """Ordering layer to the servers of a shard, directly or through aggregators: new links and configurations.
 
     `config`: the newest configuration, or None if the receiver should have it (`epoch`). `links`: in the order of the
     chain. `head`: the number of the chain's newest link. `last`: the newest GSN of the log, which counts only for
@@ -490,17 +490,19 @@ class ViewResponse(NamedTuple):
 
 
 class TailRequest(NamedTuple):
-    """To the leader: request a GSN at or after every append that has returned."""
+    """To the leader: request a GSN at or after every append that has returned. `allow_follower`: a replica that follows
+    the leader may answer, after it has asked the leader."""
 
     request: int
+    allow_follower: bool = False
 
 
 class TailResponse(NamedTuple):
-    """Leader, after it has confirmed that it still leads: `last`: the newest GSN of the log. `oldest`: the oldest
-    readable GSN. `view`: the version of the newest view.
+    """Leader, after it has confirmed that it still leads, or a follower of it, if allowed. `last`: the newest GSN of
+    the log. `oldest`: the oldest readable GSN. `view`: the version of the newest view.
 
-    For the status only: `cut`: number of the newest cut. `unreachable`: members that clients reported lately.
-    `interval_ns`: minimum time between two cuts.
+    For the status only: `cut`: number of the newest cut. Of the leader: `unreachable`: members that clients reported
+    lately; `interval_ns`: minimum time between two cuts.
     """
 
     request: int

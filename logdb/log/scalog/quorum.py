@@ -1,4 +1,4 @@
-"""Evaluates the reports of a shard: what is durable on a quorum, which members are silent or lag.
+"""Evaluates the reports of a shard: the records that are durable on a quorum, and the members that are silent or lag.
 
 A report is a member's local cut: for each segment, how far its copy is durable. The *quorum-th largest* of the members'
 ends is durable on a quorum. Reports are cumulative, and a durable copy stays durable: in whatever order reports arrive,

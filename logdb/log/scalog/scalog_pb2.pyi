@@ -486,10 +486,12 @@ class ViewResponse(_message.Message):
     def __init__(self, request: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class TailRequest(_message.Message):
-    __slots__ = ("request",)
+    __slots__ = ("request", "allow_follower")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_FOLLOWER_FIELD_NUMBER: _ClassVar[int]
     request: int
-    def __init__(self, request: _Optional[int] = ...) -> None: ...
+    allow_follower: bool
+    def __init__(self, request: _Optional[int] = ..., allow_follower: _Optional[bool] = ...) -> None: ...
 
 class TailResponse(_message.Message):
     __slots__ = ("request", "last", "oldest", "view", "cut", "unreachable", "interval_ns")

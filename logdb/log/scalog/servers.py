@@ -66,7 +66,7 @@ class StorageServerConfig(ServerConfig):
             ordering=self.ordering,
             heartbeat_ns=self.heartbeat_ms * MILLISECOND,
             ask_ns=2 * self.heartbeat_ms * MILLISECOND,
-            resend_ns=self.heartbeat_ms * MILLISECOND,
+            resend_ns=2 * self.heartbeat_ms * MILLISECOND,
             suspect_after_ns=self.suspect_after_ms * MILLISECOND,
             straggle_after_ns=self.straggle_after_ms * MILLISECOND,
             buffer_bytes=self.buffer_mib << 20,

@@ -205,16 +205,20 @@ class Writes(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., deleted: _Optional[_Iterable[int]] = ..., uploaded: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Write(_message.Message):
-    __slots__ = ("sequence", "writes", "label", "conditions")
+    __slots__ = ("sequence", "writes", "label", "conditions", "deletes", "appended")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    DELETES_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     writes: Writes
     label: str
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, sequence: _Optional[int] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., label: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    deletes: _containers.RepeatedCompositeFieldContainer[Range]
+    appended: int
+    def __init__(self, sequence: _Optional[int] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., label: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., deletes: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., appended: _Optional[int] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("operator", "key", "value", "version", "large")
@@ -251,7 +255,7 @@ class Begin(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., read_only: _Optional[bool] = ..., at: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes", "incarnation")
+    __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes", "incarnation", "deletes", "appended")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +264,8 @@ class Commit(_message.Message):
     RANGES_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DELETES_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     lease: int
     snapshot: int
@@ -268,7 +274,9 @@ class Commit(_message.Message):
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
     writes: Writes
     incarnation: int
-    def __init__(self, sequence: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot: _Optional[int] = ..., label: _Optional[str] = ..., reads: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    deletes: _containers.RepeatedCompositeFieldContainer[Range]
+    appended: int
+    def __init__(self, sequence: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot: _Optional[int] = ..., label: _Optional[str] = ..., reads: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., incarnation: _Optional[int] = ..., deletes: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., appended: _Optional[int] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("start", "end")
@@ -473,16 +481,18 @@ class Changes(_message.Message):
     def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("version", "time", "label", "writes")
+    __slots__ = ("version", "time", "label", "writes", "deleted")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
     version: int
     time: int
     label: str
     writes: Writes
-    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., label: _Optional[str] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ...) -> None: ...
+    deleted: _containers.RepeatedCompositeFieldContainer[Range]
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., label: _Optional[str] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., deleted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ...) -> None: ...
 
 class Known(_message.Message):
     __slots__ = ("oldest", "pins")

@@ -45,6 +45,18 @@ class Get(_message.Message):
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class Turn(_message.Message):
+    __slots__ = ("key", "client", "transactions", "may_go_on")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    MAY_GO_ON_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    client: int
+    transactions: int
+    may_go_on: bool
+    def __init__(self, key: _Optional[bytes] = ..., client: _Optional[int] = ..., transactions: _Optional[int] = ..., may_go_on: _Optional[bool] = ...) -> None: ...
+
 class Scan(_message.Message):
     __slots__ = ("start", "end", "reverse", "rows")
     START_FIELD_NUMBER: _ClassVar[int]
@@ -104,7 +116,7 @@ class Aborted(_message.Message):
     def __init__(self, after: _Optional[int] = ...) -> None: ...
 
 class Question(_message.Message):
-    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest", "multi_scan")
+    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest", "multi_scan", "turn")
     GET_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +127,7 @@ class Question(_message.Message):
     ABORTED_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     MULTI_SCAN_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
     get: Get
     scan: Scan
     history: History
@@ -125,7 +138,8 @@ class Question(_message.Message):
     aborted: Aborted
     oldest: Oldest
     multi_scan: MultiScan
-    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ...) -> None: ...
+    turn: Turn
+    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ..., turn: _Optional[_Union[Turn, _Mapping]] = ...) -> None: ...
 
 class Read(_message.Message):
     __slots__ = ("number", "consistency", "version", "question", "applied")
@@ -350,18 +364,30 @@ class Verdict(_message.Message):
     def __init__(self, reason: _Optional[_Union[Verdict.Reason, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., in_range: _Optional[bool] = ..., failed: _Optional[_Iterable[int]] = ..., first: _Optional[int] = ...) -> None: ...
 
 class Decided(_message.Message):
-    __slots__ = ("client", "sequence", "version", "verdict", "winner")
+    __slots__ = ("client", "sequence", "version", "verdict", "winner", "is_contended")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     WINNER_FIELD_NUMBER: _ClassVar[int]
+    IS_CONTENDED_FIELD_NUMBER: _ClassVar[int]
     client: int
     sequence: int
     version: int
     verdict: Verdict
     winner: str
-    def __init__(self, client: _Optional[int] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., winner: _Optional[str] = ...) -> None: ...
+    is_contended: bool
+    def __init__(self, client: _Optional[int] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., winner: _Optional[str] = ..., is_contended: _Optional[bool] = ...) -> None: ...
+
+class EndTurn(_message.Message):
+    __slots__ = ("key", "client", "transactions")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    client: int
+    transactions: int
+    def __init__(self, key: _Optional[bytes] = ..., client: _Optional[int] = ..., transactions: _Optional[int] = ...) -> None: ...
 
 class Verdicts(_message.Message):
     __slots__ = ("verdicts",)

@@ -69,14 +69,24 @@ class Accept(_message.Message):
     def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., first: _Optional[int] = ..., values: _Optional[_Iterable[bytes]] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
-    __slots__ = ("ballot", "matched", "again")
+    __slots__ = ("ballot", "matched", "again", "awaits_commit")
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_COMMIT_FIELD_NUMBER: _ClassVar[int]
     ballot: Ballot
     matched: int
     again: bool
-    def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., matched: _Optional[int] = ..., again: _Optional[bool] = ...) -> None: ...
+    awaits_commit: bool
+    def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., matched: _Optional[int] = ..., again: _Optional[bool] = ..., awaits_commit: _Optional[bool] = ...) -> None: ...
+
+class Learn(_message.Message):
+    __slots__ = ("ballot", "commit")
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ballot: Ballot
+    commit: int
+    def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class Install(_message.Message):
     __slots__ = ("ballot", "slot", "size", "offset", "data")
@@ -126,8 +136,26 @@ class Probed(_message.Message):
     number: int
     def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
+class ReadIndex(_message.Message):
+    __slots__ = ("ballot", "number")
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ballot: Ballot
+    number: int
+    def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
+
+class ReadIndexed(_message.Message):
+    __slots__ = ("ballot", "number", "slot")
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ballot: Ballot
+    number: int
+    slot: int
+    def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., number: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
+
 class Message(_message.Message):
-    __slots__ = ("accept", "accepted", "probe", "probed", "pre_vote", "pre_voted", "prepare", "promise", "install", "installed", "rejected")
+    __slots__ = ("accept", "accepted", "probe", "probed", "pre_vote", "pre_voted", "prepare", "promise", "install", "installed", "rejected", "read_index", "read_indexed", "learn")
     ACCEPT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +167,9 @@ class Message(_message.Message):
     INSTALL_FIELD_NUMBER: _ClassVar[int]
     INSTALLED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    READ_INDEX_FIELD_NUMBER: _ClassVar[int]
+    READ_INDEXED_FIELD_NUMBER: _ClassVar[int]
+    LEARN_FIELD_NUMBER: _ClassVar[int]
     accept: Accept
     accepted: Accepted
     probe: Probe
@@ -150,7 +181,10 @@ class Message(_message.Message):
     install: Install
     installed: Installed
     rejected: Rejected
-    def __init__(self, accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probed: _Optional[_Union[Probed, _Mapping]] = ..., pre_vote: _Optional[_Union[PreVote, _Mapping]] = ..., pre_voted: _Optional[_Union[PreVoted, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., install: _Optional[_Union[Install, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ...) -> None: ...
+    read_index: ReadIndex
+    read_indexed: ReadIndexed
+    learn: Learn
+    def __init__(self, accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probed: _Optional[_Union[Probed, _Mapping]] = ..., pre_vote: _Optional[_Union[PreVote, _Mapping]] = ..., pre_voted: _Optional[_Union[PreVoted, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., install: _Optional[_Union[Install, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., read_index: _Optional[_Union[ReadIndex, _Mapping]] = ..., read_indexed: _Optional[_Union[ReadIndexed, _Mapping]] = ..., learn: _Optional[_Union[Learn, _Mapping]] = ...) -> None: ...
 
 class MemberEnvelope(_message.Message):
     __slots__ = ("cluster", "roster", "message")

@@ -27,7 +27,7 @@ CLIENT: Role
 NODE: Role
 
 class Parcel(_message.Message):
-    __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches")
+    __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches", "parcels")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DENIED_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Parcel(_message.Message):
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    PARCELS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     refusal: str
     denied: bool
@@ -42,10 +43,11 @@ class Parcel(_message.Message):
     receiver: str
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     batches: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    parcels: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ..., parcels: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "cluster", "role", "roles", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "right")
+    __slots__ = ("version", "cluster", "role", "roles", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "bundles", "right")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +59,7 @@ class Hello(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
     RIGHT_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster: str
@@ -69,11 +72,12 @@ class Hello(_message.Message):
     nonce: int
     proof: int
     engine: str
+    bundles: bool
     right: int
-    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., roles: _Optional[_Iterable[_Union[Role, str]]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., engine: _Optional[str] = ..., right: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., roles: _Optional[_Iterable[_Union[Role, str]]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., engine: _Optional[str] = ..., bundles: _Optional[bool] = ..., right: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("paxos_member_envelope", "paxos_join_request", "paxos_join_reply", "mapping_reads", "mapping_answers", "mapping_await_verdicts", "mapping_verdicts", "mapping_busy", "mapping_slice_request", "mapping_slice", "mapping_slice_unavailable", "mapping_hold", "mapping_compact", "mapping_compacting", "mapping_compacted", "mapping_compare", "mapping_compared")
+    __slots__ = ("paxos_member_envelope", "paxos_join_request", "paxos_join_reply", "mapping_reads", "mapping_answers", "mapping_await_verdicts", "mapping_verdicts", "mapping_busy", "mapping_slice_request", "mapping_slice", "mapping_slice_unavailable", "mapping_hold", "mapping_compact", "mapping_compacting", "mapping_compacted", "mapping_compare", "mapping_compared", "mapping_end_turn")
     PAXOS_MEMBER_ENVELOPE_FIELD_NUMBER: _ClassVar[int]
     PAXOS_JOIN_REQUEST_FIELD_NUMBER: _ClassVar[int]
     PAXOS_JOIN_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +95,7 @@ class Message(_message.Message):
     MAPPING_COMPACTED_FIELD_NUMBER: _ClassVar[int]
     MAPPING_COMPARE_FIELD_NUMBER: _ClassVar[int]
     MAPPING_COMPARED_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_END_TURN_FIELD_NUMBER: _ClassVar[int]
     paxos_member_envelope: _paxos_pb2.MemberEnvelope
     paxos_join_request: _paxos_pb2.JoinRequest
     paxos_join_reply: _paxos_pb2.JoinReply
@@ -108,4 +113,5 @@ class Message(_message.Message):
     mapping_compacted: _mapping_pb2.Compacted
     mapping_compare: _mapping_pb2.Compare
     mapping_compared: _mapping_pb2.Compared
-    def __init__(self, paxos_member_envelope: _Optional[_Union[_paxos_pb2.MemberEnvelope, _Mapping]] = ..., paxos_join_request: _Optional[_Union[_paxos_pb2.JoinRequest, _Mapping]] = ..., paxos_join_reply: _Optional[_Union[_paxos_pb2.JoinReply, _Mapping]] = ..., mapping_reads: _Optional[_Union[_mapping_pb2.Reads, _Mapping]] = ..., mapping_answers: _Optional[_Union[_mapping_pb2.Answers, _Mapping]] = ..., mapping_await_verdicts: _Optional[_Union[_mapping_pb2.AwaitVerdicts, _Mapping]] = ..., mapping_verdicts: _Optional[_Union[_mapping_pb2.Verdicts, _Mapping]] = ..., mapping_busy: _Optional[_Union[_mapping_pb2.Busy, _Mapping]] = ..., mapping_slice_request: _Optional[_Union[_mapping_pb2.SliceRequest, _Mapping]] = ..., mapping_slice: _Optional[_Union[_mapping_pb2.Slice, _Mapping]] = ..., mapping_slice_unavailable: _Optional[_Union[_mapping_pb2.SliceUnavailable, _Mapping]] = ..., mapping_hold: _Optional[_Union[_mapping_pb2.Hold, _Mapping]] = ..., mapping_compact: _Optional[_Union[_mapping_pb2.Compact, _Mapping]] = ..., mapping_compacting: _Optional[_Union[_mapping_pb2.Compacting, _Mapping]] = ..., mapping_compacted: _Optional[_Union[_mapping_pb2.Compacted, _Mapping]] = ..., mapping_compare: _Optional[_Union[_mapping_pb2.Compare, _Mapping]] = ..., mapping_compared: _Optional[_Union[_mapping_pb2.Compared, _Mapping]] = ...) -> None: ...
+    mapping_end_turn: _mapping_pb2.EndTurn
+    def __init__(self, paxos_member_envelope: _Optional[_Union[_paxos_pb2.MemberEnvelope, _Mapping]] = ..., paxos_join_request: _Optional[_Union[_paxos_pb2.JoinRequest, _Mapping]] = ..., paxos_join_reply: _Optional[_Union[_paxos_pb2.JoinReply, _Mapping]] = ..., mapping_reads: _Optional[_Union[_mapping_pb2.Reads, _Mapping]] = ..., mapping_answers: _Optional[_Union[_mapping_pb2.Answers, _Mapping]] = ..., mapping_await_verdicts: _Optional[_Union[_mapping_pb2.AwaitVerdicts, _Mapping]] = ..., mapping_verdicts: _Optional[_Union[_mapping_pb2.Verdicts, _Mapping]] = ..., mapping_busy: _Optional[_Union[_mapping_pb2.Busy, _Mapping]] = ..., mapping_slice_request: _Optional[_Union[_mapping_pb2.SliceRequest, _Mapping]] = ..., mapping_slice: _Optional[_Union[_mapping_pb2.Slice, _Mapping]] = ..., mapping_slice_unavailable: _Optional[_Union[_mapping_pb2.SliceUnavailable, _Mapping]] = ..., mapping_hold: _Optional[_Union[_mapping_pb2.Hold, _Mapping]] = ..., mapping_compact: _Optional[_Union[_mapping_pb2.Compact, _Mapping]] = ..., mapping_compacting: _Optional[_Union[_mapping_pb2.Compacting, _Mapping]] = ..., mapping_compacted: _Optional[_Union[_mapping_pb2.Compacted, _Mapping]] = ..., mapping_compare: _Optional[_Union[_mapping_pb2.Compare, _Mapping]] = ..., mapping_compared: _Optional[_Union[_mapping_pb2.Compared, _Mapping]] = ..., mapping_end_turn: _Optional[_Union[_mapping_pb2.EndTurn, _Mapping]] = ...) -> None: ...

@@ -1,1 +1,1 @@
-"""Engines that only tests have: `run.py` adds this folder to the places of `logdb.log`."""
+"""Engines for tests only: `run.py` adds this folder to the search path of `logdb.log`."""

@@ -1,4 +1,4 @@
-"""Commands in bytes, and in parts."""
+"""The encoding of commands, and their division into parts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ batches = st.builds(Batch, number, st.lists(appends, max_size=4))
 
 
 @given(st.one_of(batches, st.builds(Trim, number, number)))
-def test_what_goes_in_comes_out(command: Batch | Trim) -> None:
+def test_a_command_survives_encoding_and_decoding(command: Batch | Trim) -> None:
     assert decode(encode(command)) == command
 
 
 @given(batches, st.integers(1, 60))
-def test_parts_together_are_the_command(batch: Batch, size: int) -> None:
+def test_the_parts_of_a_command_are_joined(batch: Batch, size: int) -> None:
     values = values_of(encode(batch), size)
     assert len(values) == 1 or all(isinstance(decode(value), Fragment) for value in values)
     parts = [decode(value) for value in values]
@@ -46,8 +46,8 @@ def test_a_batch_that_ends_too_early_is_refused() -> None:
         decode(value[:-1])
 
 
-def test_a_beginning_that_a_leader_has_left_is_discarded() -> None:
-    """MPX-4: the parts of two commands are not put together."""
+def test_the_parts_of_an_incomplete_command_are_discarded() -> None:
+    """MPX-4: parts of two commands are never joined."""
     old = values_of(encode(Batch(1, [Append(1, 1, 1, [(1, b"old" * 40)])])), 50)
     new = values_of(encode(Batch(2, [Append(2, 1, 1, [(1, b"new" * 40)])])), 50)
     assert len(old) == len(new) > 2

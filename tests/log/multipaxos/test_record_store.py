@@ -16,7 +16,7 @@ def journal(first: int, end: int) -> Journal:
 
 
 def payloads(effects: list[Effect]) -> dict[str, list[int]]:
-    """What was written to each journal."""
+    """The payloads written to each journal."""
     written: dict[str, list[int]] = {}
     for effect in effects:
         if isinstance(effect, Persist):
@@ -45,7 +45,7 @@ def test_records_are_written_together_and_kept_in_memory_until_they_are_durable(
     assert not store.is_durable(1, 5)
 
 
-def test_what_a_journal_has_is_not_written_again() -> None:
+def test_records_that_a_journal_has_are_not_written_again() -> None:
     out: list[Effect] = []
     store = RecordStore({"records-1": journal(1, 8), "paxos": journal(1, 90)}, out, cache_bytes=0)
     store.reset(5)
@@ -70,7 +70,7 @@ def test_records_that_are_not_flushed_stay_in_memory_though_a_journal_has_them()
     assert store.cached(26, 27) is None
 
 
-def test_a_gap_is_passed_over_and_closed_later() -> None:
+def test_a_gap_is_skipped_and_filled_later() -> None:
     """MPX-5."""
     out: list[Effect] = []
     store = RecordStore({"records-1": journal(1, 8)}, out, cache_bytes=0)
@@ -107,7 +107,7 @@ def test_a_replica_without_a_disk_copies_from_the_oldest_record_on() -> None:
     assert store.missing(6) == (9, 20)
 
 
-def test_trimmed_journals_go() -> None:
+def test_trimmed_journals_are_dropped() -> None:
     out: list[Effect] = []
     store = RecordStore({"records-1": journal(1, 8), "records-12": journal(12, 30)}, out, cache_bytes=0)
     store.reset(30)
@@ -118,7 +118,7 @@ def test_trimmed_journals_go() -> None:
     assert store.missing(14) is None
 
 
-def test_a_journal_is_not_trimmed_past_what_is_durable() -> None:
+def test_records_that_are_not_durable_are_not_trimmed() -> None:
     out: list[Effect] = []
     store = RecordStore({}, out, cache_bytes=1 << 20)
     store.append(1, records(1, 10))
@@ -132,7 +132,7 @@ def test_a_journal_is_not_trimmed_past_what_is_durable() -> None:
 
 
 def test_journals_have_different_names() -> None:
-    """The name of a journal that was trimmed is taken, though its records begin later."""
+    """A journal keeps its name when its first records are trimmed; a new journal gets another name."""
     out: list[Effect] = []
     store = RecordStore({"records-3": journal(9, 12)}, out, cache_bytes=0)
     store.reset(12)

@@ -1,4 +1,4 @@
-"""A replica: acknowledgements, retries, reads, what a restart finds, and when a snapshot is used."""
+"""A replica: acknowledgements, retries, reads, restarts, and the use of a snapshot."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from logdb.log.multipaxos.messages import (
 )
 from logdb.log.multipaxos.replica import SAVE, MultiPaxosReplica
 from logdb.log.paxos import Config
+from logdb.log.paxos.messages import Learn, MemberEnvelope
+from logdb.log.paxos.replica import ELECTION
 
 CLIENT = "client-1"
 
@@ -68,7 +70,7 @@ class Stage:
         self.core.check_invariants()
 
     def ask(self, message: Any) -> list[Any]:
-        """The answers to a message of a client."""
+        """Deliver a message of a client. Returns the answers."""
         self.sent.clear()
         self.handle(Received(CLIENT, message))
         return self.sent.copy()
@@ -81,12 +83,13 @@ class Group:
         addresses = ("r:1", "r:2", "r:3")
         self.stages = {address: Stage(address, addresses, **config) for address in addresses}
         self.lost: set[type] = set()
+        self.delivered: list[Any] = []
         while not any(stage.core.leader for stage in self.stages.values()):
             self.fire()
         self.leader = next(stage for stage in self.stages.values() if stage.core.leader)
 
     def fire(self) -> None:
-        """Let the timer that is due first fire, and deliver all that follows."""
+        """Let the timer that is due first fire, and deliver the messages that follow."""
         stage, name = min(((s, n) for s in self.stages.values() for n in s.timers), key=lambda it: it[0].timers[it[1]])
         at = stage.timers.pop(name)
         for one in self.stages.values():
@@ -98,7 +101,13 @@ class Group:
         while messages := [(stage, *stage.outbox.pop(0)) for stage in self.stages.values() if stage.outbox]:
             for sender, to, message in messages:
                 if type(message) not in self.lost:
+                    self.delivered.append(message.message if isinstance(message, MemberEnvelope) else message)
                     self.stages[to].handle(Received(sender.config.address, message))
+
+    @property
+    def follower(self) -> Stage:
+        """A replica that does not lead."""
+        return next(stage for stage in self.stages.values() if stage is not self.leader)
 
     def append(self, sequence: int) -> list[Any]:
         self.leader.ask(AppendRequest(7, sequence, sequence, [(1, bytes(1000))]))
@@ -132,7 +141,52 @@ def test_a_read_waits_for_its_record() -> None:
     assert (read.request, read.gsn) == (5, 2)
 
 
-def test_what_was_trimmed_stays_trimmed() -> None:
+def test_a_follower_answers_a_waiting_pull_with_the_next_message_of_its_leader() -> None:
+    group = Group()
+    group.append(1)
+    reader = group.follower
+    assert reader.ask(Pull(5, 2, None, 1000)) == [ReadFailed(5, ReadError.BEHIND, 1, group.leader.config.address)]
+    assert reader.ask(Pull(6, 2, None, 1000, allow_follower=True)) == []
+    group.append(2)
+    assert reader.sent == []
+    group.append(3)
+    (pulled,) = reader.sent
+    assert (pulled.request, pulled.first, pulled.end) == (6, 2, 3)
+    assert not any(isinstance(message, Learn) for message in group.delivered)
+
+
+def test_a_leader_informs_the_follower_that_has_an_urgent_pull() -> None:
+    group = Group()
+    group.append(1)
+    assert group.follower.ask(Pull(6, 2, None, 1000, allow_follower=True, is_urgent=True)) == []
+    group.append(2)
+    (pulled,) = group.follower.sent
+    assert (pulled.request, pulled.first, pulled.end) == (6, 2, 3)
+    assert sum(isinstance(message, Learn) for message in group.delivered) == 1
+
+
+def test_a_pull_becomes_urgent_after_the_leader_has_counted_the_vote() -> None:
+    group = Group()
+    group.append(1)
+    group.append(2)
+    assert group.follower.ask(Pull(6, 2, None, 1000, allow_follower=True)) == []
+    assert group.follower.ask(Pull(6, 2, None, 1000, allow_follower=True, is_urgent=True)) == []
+    group.deliver()
+    (pulled,) = group.follower.sent
+    assert (pulled.request, pulled.first, pulled.end) == (6, 2, 3)
+
+
+def test_a_follower_without_a_leader_refuses_waiting_pulls() -> None:
+    group = Group()
+    group.append(1)
+    reader = group.follower
+    assert reader.ask(Pull(6, 2, None, 1000, allow_follower=True)) == []
+    reader.now += 2 * Config().election_ns
+    reader.handle(TimerFired(ELECTION))
+    assert reader.sent == [ReadFailed(6, ReadError.BEHIND, 1, "")]
+
+
+def test_trimmed_records_stay_trimmed_after_a_restart() -> None:
     stage = Stage()
     stage.ask(AppendRequest(7, 1, 1, [(1, b"a"), (1, b"b")]))
     assert stage.ask(TrimRequest(3, 4)) == [TrimResponse(3, 1, "cannot trim to 4: the newest record is 2")]

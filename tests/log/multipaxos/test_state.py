@@ -16,15 +16,15 @@ from logdb.log.multipaxos.sessions import Run, Sessions
 from logdb.log.multipaxos.state import LogState
 
 
-def some(count: int, payload: bytes = b"x") -> list[Record]:
+def some_records(count: int, payload: bytes = b"x") -> list[Record]:
     return [(1, payload)] * count
 
 
 def test_records_get_consecutive_gsns_and_retries_the_same_ones() -> None:
     state = LogState()
-    first = state.apply(encode(Batch(5, [Append(7, 1, 1, some(3)), Append(8, 1, 1, some(2))])))
+    first = state.apply(encode(Batch(5, [Append(7, 1, 1, some_records(3)), Append(8, 1, 1, some_records(2))])))
     assert first.appends == [(7, 1, [Run(1, 3, 1)]), (8, 1, [Run(1, 2, 4)])]
-    again = state.apply(encode(Batch(6, [Append(8, 1, 1, some(2)), Append(7, 2, 1, some(4))])))
+    again = state.apply(encode(Batch(6, [Append(8, 1, 1, some_records(2)), Append(7, 2, 1, some_records(4))])))
     assert again.appends == [(8, 1, [Run(1, 2, 4)]), (7, 2, [Run(2, 2, 2), Run(4, 2, 6)])]
     assert len(again.records) == 2
     assert state.next_gsn == 8
@@ -33,23 +33,23 @@ def test_records_get_consecutive_gsns_and_retries_the_same_ones() -> None:
 
 def test_settled_numbers_are_never_appended() -> None:
     state = LogState()
-    state.apply(encode(Batch(5, [Append(7, 1, 1, some(3)), Append(7, 4, 4, some(1))])))
-    late = state.apply(encode(Batch(6, [Append(7, 1, 1, some(5))])))
+    state.apply(encode(Batch(5, [Append(7, 1, 1, some_records(3)), Append(7, 4, 4, some_records(1))])))
+    late = state.apply(encode(Batch(6, [Append(7, 1, 1, some_records(5))])))
     assert late.appends == [(7, 1, [Run(4, 1, 4), Run(5, 1, 5)])]
 
 
-def test_times_never_go_back() -> None:
+def test_times_never_decrease() -> None:
     state = LogState()
     times = []
     for time in (50, 40, 60):
-        applied = state.apply(encode(Batch(time, [Append(time, 1, 1, some(1))])))
+        applied = state.apply(encode(Batch(time, [Append(time, 1, 1, some_records(1))])))
         times.append(unwrap(applied.first, applied.records[0]).time)
     assert times == [50, 50, 60]
 
 
-def test_a_trim_behind_the_end_is_refused() -> None:
+def test_a_trim_past_the_end_is_rejected() -> None:
     state = LogState()
-    state.apply(encode(Batch(5, [Append(7, 1, 1, some(3))])))
+    state.apply(encode(Batch(5, [Append(7, 1, 1, some_records(3))])))
     assert state.apply(encode(Trim(1, 5))).trim == (1, "cannot trim to 5: the newest record is 3")
     assert state.apply(encode(Trim(2, 4))).trim == (2, "")
     assert state.apply(encode(Trim(3, 2))).trim == (3, "")
@@ -71,7 +71,7 @@ def test_sessions_agree_with_a_dictionary(requests: list[tuple[int, int]], mark:
     assert found == {number: known.get(number, 0) for number in range(max(1, mark), 41)}
 
 
-def test_the_index_stays_bounded_and_brackets_what_it_knows() -> None:
+def test_the_index_stays_bounded_and_returns_the_range_around_a_record() -> None:
     rng, index = random.Random(3), LogIndex()
     sizes: list[int] = []
     times: list[int] = []

@@ -1,4 +1,4 @@
-"""Bugs to plant into replicas; the simulation and the stories must find them."""
+"""Bugs to plant in replicas. The simulation or a story must find each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from logdb.log.paxos.interface import Confirmed
 from logdb.log.paxos.joining import Joining
 from logdb.log.paxos.leader import Leader
 from logdb.log.paxos.membership import FOUNDER, Membership
-from logdb.log.paxos.messages import NO_BALLOT, Accepted, Ballot, JoinReply, JoinRequest, MemberEnvelope, Promise
+from logdb.log.paxos.messages import (
+    NO_BALLOT,
+    Accepted,
+    Ballot,
+    JoinReply,
+    JoinRequest,
+    Learn,
+    MemberEnvelope,
+    Promise,
+    ReadIndexed,
+)
 from logdb.log.paxos.replica import Replica
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -115,15 +125,54 @@ def confirm_without_a_probe(patch: pytest.MonkeyPatch) -> None:
 
 
 def confirm_by_an_earlier_probe(patch: pytest.MonkeyPatch) -> None:
-    right = Leader.read_index
+    right = Leader._confirm
 
-    def read_index(self: Leader, token: int) -> None:
-        right(self, token)
-        if self._pending_reads:
-            number, *rest = self._pending_reads.pop()
-            self._pending_reads.append((number - 1, *rest))  # type: ignore[arg-type]
+    def confirm(self: Leader, confirmation: Confirmed | Send) -> None:
+        if self._confirmed < self._probe:
+            self._pending_reads.append((self._probe, confirmation))
+        else:
+            right(self, confirmation)
 
-    patch.setattr(Leader, "read_index", read_index)
+    patch.setattr(Leader, "_confirm", confirm)
+
+
+def confirm_at_a_follower_without_asking(patch: pytest.MonkeyPatch) -> None:
+    right = Replica.read_index
+
+    def read_index(self: Replica, token: int, now: int) -> list[Any]:
+        if self._reads or self.is_leader or not self.leader:
+            return right(self, token, now)
+        return [Confirmed(token, self._acceptor.commit)]
+
+    patch.setattr(Replica, "read_index", read_index)
+
+
+def confirm_at_a_follower_before_it_has_the_values(patch: pytest.MonkeyPatch) -> None:
+    def confirm_reads(self: Replica) -> None:
+        for token, slot in list(self._reads.items()):
+            if slot is not None:
+                del self._reads[token]
+                self._out.append(Confirmed(token, slot))
+
+    patch.setattr(Replica, "_confirm_reads", confirm_reads)
+
+
+def choose_all_that_a_follower_has(patch: pytest.MonkeyPatch) -> None:
+    def on_read_indexed(self: Replica, sender: str, message: ReadIndexed, now: int) -> None:
+        self._acceptor.choose(min(message.slot, self._acceptor.last))
+
+    patch.setattr(Replica, "_on_read_indexed", on_read_indexed)
+
+
+def inform_of_what_is_proposed(patch: pytest.MonkeyPatch) -> None:
+    """A leader informs others of values that only they have accepted."""
+
+    def send_commits(self: Leader) -> None:
+        for peer in self._peers.values():
+            if peer.awaits_commit:
+                self._out.append(Send(peer.address, Learn(self.ballot, peer.matched)))
+
+    patch.setattr(Leader, "send_commits", send_commits)
 
 
 def lead_before_all_is_chosen(patch: pytest.MonkeyPatch) -> None:
@@ -170,7 +219,7 @@ def choose_values_accepted_for_another_ballot(patch: pytest.MonkeyPatch) -> None
 
 
 def promise_to_a_candidate_with_fewer_chosen_slots(patch: pytest.MonkeyPatch) -> None:
-    """The candidate gets no values for compacted slots."""
+    """The candidate receives no values for compacted slots."""
 
     def prepare(self: Replica, sender: str, message: messages.Prepare, now: int) -> None:
         ballot, first = message
@@ -183,7 +232,7 @@ def promise_to_a_candidate_with_fewer_chosen_slots(patch: pytest.MonkeyPatch) ->
 
 
 def reply_to_a_join_request_before_persisting(patch: pytest.MonkeyPatch) -> None:
-    """A crash forgets the new incarnation, and votes of the former one count again."""
+    """A crash loses the new incarnation, and votes of the former one count again."""
     _answer_at_once(patch, JoinReply)
 
 
@@ -244,7 +293,7 @@ def hide_lost_disks_from_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def join_with_too_few_replies(patch: pytest.MonkeyPatch) -> None:
-    """The replica counts itself."""
+    """The joining replica counts itself."""
     right = Joining.__init__
 
     def init(self: Joining, *arguments: Any) -> None:
@@ -255,7 +304,7 @@ def join_with_too_few_replies(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_others_promised(patch: pytest.MonkeyPatch) -> None:
-    """An admitted replica takes part in the next instance, whatever its former self has promised."""
+    """An admitted replica takes part in the next instance, without the promises of its former incarnation."""
     right = Joining.on_join_reply
 
     def on_join_reply(self: Joining, sender: int, reply: JoinReply, now: int) -> bool:
@@ -312,8 +361,8 @@ def found_without_all(patch: pytest.MonkeyPatch) -> None:
     """More than half are enough to found a cluster."""
 
     def found(self: Joining) -> bool:
-        told = [other for other in self._others if self._nonces[other]]
-        if len(told) + 1 < self._quorum:
+        others = [other for other in self._others if self._nonces[other]]
+        if len(others) + 1 < self._quorum:
             return False
         founders = tuple(nonce or 1 for nonce in self._nonces)
         self._acceptor.set_membership(Membership(founders, (FOUNDER,) * len(founders), True))
@@ -333,7 +382,10 @@ BUGS: list[Plant] = [
     need_too_few_promises,
     forget_the_promise_at_restart,
     confirm_without_a_probe,
-    confirm_by_an_earlier_probe,
+    confirm_at_a_follower_without_asking,
+    confirm_at_a_follower_before_it_has_the_values,
+    choose_all_that_a_follower_has,
+    inform_of_what_is_proposed,
     lead_before_all_is_chosen,
     skip_a_slot_with_a_snapshot,
     drop_votes_behind_a_snapshot,

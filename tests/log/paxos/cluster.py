@@ -1,11 +1,11 @@
-"""A few replicas under one seed: virtual time, a network that loses, doubles and reorders, disks that forget.
+"""A few replicas under one seed: virtual time, a network that loses, duplicates and reorders, disks that lose writes.
 
-After every event the replica's invariants are checked, and its output: that no slot has two values (PAX-3), that a
-quorum has durably accepted what is chosen (PAX-6), that slots come in order and a snapshot is the state that chosen
-values make (PAX-11), that a confirmed read misses nothing which was chosen before (PAX-10).
+Each event is followed by a check of the replica's invariants and of its output: no slot has two values (PAX-3); a
+quorum has durably accepted each chosen value (PAX-6); slots arrive in order, and a snapshot is the state after the
+chosen values up to its slot (PAX-11); a confirmed read includes every value that was chosen before it (PAX-10).
 
-A disk may be lost as well, of fewer than half of the replicas at a time: until such a one has joined again, what its
-lost disk held counts as held. Others must see to it that it is.
+Fewer than half of the replicas may have lost their disks at a time. Until such a replica has joined again, the check of
+PAX-6 counts the values on its lost disk: the other replicas must have made sure that they survive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from logdb.log.paxos.messages import NO_BALLOT, Accepted, JoinReply, MemberEnvel
 CONFIG = Config(
     election_ns=100 * MILLISECOND, heartbeat_ns=25 * MILLISECOND, batch_bytes=200, window=4, retain_bytes=150
 )
-HASTY = replace(CONFIG, election_ns=50 * MILLISECOND)
+SHORT_ELECTIONS = replace(CONFIG, election_ns=50 * MILLISECOND)
 BINDING = (Promise, Accepted, JoinReply)
 
 
@@ -49,12 +49,12 @@ def _binds(message: Any) -> bool:
 
 
 def state_after(state: int, value: bytes) -> int:
-    """The state machine: it only remembers, in 32 bits, everything in its order."""
+    """The state machine: a checksum of all values in their order."""
     return crc32(value, state)
 
 
 class Medium:
-    """The journal of one replica. Records before `durable` survive a crash, of the others a prefix."""
+    """The journal of one replica. A crash keeps the records before `durable` and a prefix of the others."""
 
     def __init__(self, quantum: int) -> None:
         self.quantum = quantum
@@ -76,7 +76,7 @@ class Medium:
         self.records += effect.records
 
     def sync(self, end: int) -> None:
-        """The records before `end` are on the medium now."""
+        """Make the records before `end` durable."""
         for number in range(self.durable, end):
             tag, payload = self.records[number - self.first]
             if tag == records.ACCEPTED:
@@ -92,7 +92,7 @@ class Medium:
         self.durable = max(self.durable, end)
 
     def trim(self, before: int) -> None:
-        """Records go by the file, so some may stay."""
+        """Remove whole files of records before `before`; some of them may stay."""
         assert before <= self.end
         before -= before % self.quantum
         if before > self.first:
@@ -118,9 +118,9 @@ class Medium:
 class Node:
     """A replica, its embedding core (which keeps a state and compacts now and then) and its host.
 
-    `knew`: the last slot that had been chosen when the replica began to prepare. `promised`: the highest ballot that it
-    ever sent a promise for, in all its lives with this disk. `lost`: what disks held that it has lost since it was a
-    member, the first of them first. `has_joined`: it is a member, and a crash does not change that.
+    `chosen_at_prepare`: the last slot that was chosen when the replica sent Prepare. `promised`: the highest ballot
+    of all promises that the replica has sent with this disk, across restarts. `lost`: the disks that the replica has
+    lost since it was last a member, the oldest first. `has_joined`: the replica is a member, also after a crash.
     """
 
     def __init__(self, address: str, quantum: int) -> None:
@@ -133,21 +133,20 @@ class Node:
         self.syncing = False
         self.applied = self.state = 0
         self.leads = False
-        self.knew = 0
+        self.chosen_at_prepare = 0
         self.promised = NO_BALLOT
         self.lost: list[Medium] = []
         self.has_joined = False
 
 
 class Cluster:
-    """`size` replicas. `loss`, `doubling` and `straggling` (late by half a second) are chances of a message, `delay_ns`
-    is the longest that others take.
+    """`size` replicas. `loss`, `duplication` and `late_delivery` (by up to half a second) are probabilities for each
+    message; `delay_ns` is the maximum delay of other messages.
 
-    Chances that the worst happens just then: `crashing`, that a replica which has given a promise or a vote dies, and
-    comes back soon to a network without partitions; `parting`, that a leader is cut off which has just learnt that a
-    value is chosen; `wiping`, that a replica which has given a promise loses its disk, while copies of the promise are
-    under way for a long time, and comes back soon to a network with other partitions, or none; the candidate may die
-    as well and come back.
+    Probabilities of faults at the worst moment: `crashing`: a replica that has sent a promise or a vote crashes, and
+    restarts soon in a network without partitions. `isolating`: a leader is partitioned after it has learnt that a value
+    is chosen. `wiping`: a replica that has sent a promise loses its disk while copies of the promise are in flight for
+    a long time, and restarts soon with other partitions, or none; the candidate may crash and restart as well.
     """
 
     def __init__(self, size: int, seed: int, config: Config = CONFIG, compact_bytes: int = 300) -> None:
@@ -157,7 +156,7 @@ class Cluster:
         self.members = [f"r{index}" for index in range(size)]
         self.nodes = {address: Node(address, self.rng.choice((1, 7))) for address in self.members}
         self.quorum = size // 2 + 1
-        self.loss = self.doubling = self.straggling = self.crashing = self.parting = self.wiping = 0.0
+        self.loss = self.duplication = self.late_delivery = self.crashing = self.isolating = self.wiping = 0.0
         self.delay_ns = 2 * MILLISECOND
         self.sync_ns = 3 * MILLISECOND
         self.cut: set[tuple[str, str]] = set()
@@ -166,7 +165,7 @@ class Cluster:
         self.values: dict[int, bytes] = {}
         self.states = {0: 0}
         self.confirmed: list[int] = []
-        self._asked: dict[int, int] = {}
+        self._chosen_at_read: dict[int, int] = {}
         self.sent: dict[str, int] = {}
         self.proposed = self.wiped = 0
 
@@ -184,11 +183,11 @@ class Cluster:
             action()
         self.now = until
 
-    def run_until(self, condition: Callable[[], Any], patience: int) -> None:
-        """Let time pass until it holds, `patience` ns at most."""
-        until = self.now + patience
+    def run_until(self, condition: Callable[[], Any], timeout_ns: int) -> None:
+        """Let time pass until the condition is true, at most `timeout_ns`."""
+        until = self.now + timeout_ns
         while not condition():
-            assert self.now < until, "PAX-L: nothing came of it"
+            assert self.now < until, "PAX-L: the condition did not become true"
             self.run(5 * MILLISECOND)
 
     # ---- nodes
@@ -216,7 +215,7 @@ class Cluster:
             node.medium.crash(self.rng)
 
     def wipe(self, address: str) -> bool:
-        """It dies, and its disk is lost, if there are enough members without it."""
+        """Crash a replica and remove its disk, if there are enough other members. Returns whether it did."""
         node = self.nodes[address]
         if sum(other.has_joined for other in self.nodes.values() if other is not node) < self.quorum:
             return False
@@ -237,7 +236,8 @@ class Cluster:
             return
         out = node.replica.handle(event, self.now)
         self._perform(node, out)
-        if node.leads and any(isinstance(effect, Chosen) for effect in out) and self.rng.random() < self.parting:
+        self._exchange_commits(node)
+        if node.leads and any(isinstance(effect, Chosen) for effect in out) and self.rng.random() < self.isolating:
             self.isolate(node.address)
         self._lose_promise(node, out)
         binds = any(isinstance(effect, Send) and _binds(effect.message) for effect in out)
@@ -262,7 +262,7 @@ class Cluster:
                     return
 
     def _deliver_late(self, address: str, event: Received) -> None:
-        """A message of a former incarnation."""
+        """Deliver a message of a former incarnation."""
         self.feed(self.nodes[address], self.nodes[address].life, event)
 
     def partition_randomly(self) -> None:
@@ -272,7 +272,7 @@ class Cluster:
         self.later(self.rng.randrange(3 * self.config.election_ns), self.cut.clear)
 
     def isolate(self, address: str) -> None:
-        """Disconnect only this one."""
+        """Disconnect only this replica."""
         self.cut = {pair for other in self.members for pair in ((address, other), (other, address))}
 
     def revive(self, address: str) -> None:
@@ -285,7 +285,7 @@ class Cluster:
         return [node.address for node in self.nodes.values() if node.replica and node.replica.is_leader]
 
     def propose(self, address: str) -> bytes | None:
-        """A new value, if the replica takes it."""
+        """Propose a new value. Returns it, or None if the replica rejects it."""
         node = self.nodes[address]
         if node.replica is None or self.now < node.paused_until:
             return None
@@ -296,19 +296,29 @@ class Cluster:
             return None
         self.proposed += 1
         self._perform(node, out)
+        self._exchange_commits(node)
         return value
 
-    def read_index(self, address: str) -> None:
-        node = self.nodes[address]
+    def read_index(self, address: str) -> int:
+        """Call the replica's `read_index`. Returns the token, which `confirmed` contains after the confirmation."""
+        node, token = self.nodes[address], len(self._chosen_at_read)
+        self._chosen_at_read[token] = max(self.values, default=0)
+        self._read_index(node, token)
+        return token
+
+    def _read_index(self, node: Node, token: int) -> None:
         if self.now < node.paused_until:
-            self.later(node.paused_until - self.now, lambda: self.read_index(address))
-            return
-        if node.replica is None:
-            return
-        token = len(self._asked)
-        self._asked[token] = max(self.values, default=0)
-        with contextlib.suppress(NotLeader):
-            self._perform(node, node.replica.read_index(token, self.now))
+            self.later(node.paused_until - self.now, lambda: self._read_index(node, token))
+        elif node.replica is not None:
+            with contextlib.suppress(NotLeader):
+                self._perform(node, node.replica.read_index(token, self.now))
+
+    def _exchange_commits(self, node: Node) -> None:
+        """The end of an event: a leader informs the replicas that wait; sometimes this one begins or ceases to wait."""
+        assert node.replica is not None
+        self._perform(node, node.replica.send_commits())
+        if self.rng.random() < 0.2:
+            self._perform(node, node.replica.await_commit(self.rng.random() < 0.5, self.now))
 
     # ---- the host
 
@@ -319,7 +329,7 @@ class Cluster:
                 case Send(to, message):
                     self._send(node.address, to, message)
                 case Persist():
-                    self._check_obedience(node, effect)
+                    self._check_ballots(node, effect)
                     node.medium.write(effect)
                     self._sync(node)
                 case Create():
@@ -344,22 +354,22 @@ class Cluster:
         assert to != sender
         inner = message.message if isinstance(message, MemberEnvelope) else message
         if isinstance(inner, Prepare):
-            self.nodes[sender].knew = max(self.values, default=0)
+            self.nodes[sender].chosen_at_prepare = max(self.values, default=0)
         if isinstance(inner, Promise):
             node = self.nodes[sender]
-            assert node.medium.promised >= inner.ballot, "PAX-1: a promise that a crash would break"
+            assert node.medium.promised >= inner.ballot, "PAX-1: a promise is sent before it is durable"
             node.promised = max(node.promised, inner.ballot)
         if isinstance(inner, JoinReply):
             durable = self.nodes[sender].medium.roster
             kept = bool(durable) and all(map(ge, durable, inner.roster))
-            assert kept, "PAX-15: a crash would forget whom this one has let in"
+            assert kept, "PAX-15: an admission is sent before it is durable"
         name = type(inner).__name__
         self.sent[name] = self.sent.get(name, 0) + 1
-        copies = 1 + (self.rng.random() < self.doubling)
+        copies = 1 + (self.rng.random() < self.duplication)
         for _ in range(copies):
             if (sender, to) not in self.cut and self.rng.random() >= self.loss:
                 node = self.nodes[to]
-                delay = 500 * MILLISECOND if self.rng.random() < self.straggling else self.delay_ns
+                delay = 500 * MILLISECOND if self.rng.random() < self.late_delivery else self.delay_ns
                 self.later(self.rng.randrange(delay), lambda: self._arrive(node, sender, message))
 
     def _arrive(self, node: Node, sender: str, message: Any) -> None:
@@ -368,9 +378,9 @@ class Cluster:
 
     def _set_timer(self, node: Node, name: str, at: int) -> None:
         life, node.timers[name] = node.life, at
-        self.later(max(0, at - self.now), lambda: self._run_out(node, life, name, at))
+        self.later(max(0, at - self.now), lambda: self._expire_timer(node, life, name, at))
 
-    def _run_out(self, node: Node, life: int, name: str, at: int) -> None:
+    def _expire_timer(self, node: Node, life: int, name: str, at: int) -> None:
         if node.life == life and node.timers.get(name) == at:
             self.feed(node, life, TimerFired(name))
 
@@ -393,7 +403,7 @@ class Cluster:
             self._sync(node)
         self.feed(node, life, Persisted("paxos", end))
 
-    # ---- what is checked
+    # ---- checks
 
     def _notice(self, node: Node, notice: Any) -> None:
         match notice:
@@ -404,25 +414,25 @@ class Cluster:
                 assert self.states.setdefault(slot, node.state) == node.state, "PAX-3"
             case Restore(slot, snapshot):
                 assert slot > node.applied, "PAX-11"
-                assert int(snapshot) == self.states.get(slot), f"PAX-11: no state of slot {slot} looks like this"
+                assert int(snapshot) == self.states.get(slot), f"PAX-11: another snapshot of slot {slot}"
                 node.applied, node.state = slot, int(snapshot)
             case Confirmed(token, slot):
-                assert slot >= self._asked[token], f"PAX-10: {slot}, but {self._asked[token]} had been chosen"
+                chosen = self._chosen_at_read[token]
+                assert slot >= chosen, f"PAX-10: {slot}, but {chosen} had been chosen"
                 assert node.applied >= slot, "PAX-10"
-                assert node.leads, "PAX-10"
                 self.confirmed.append(token)
             case Elected():
                 assert not node.leads, "elected twice"
                 node.leads = True
-                assert node.applied >= node.knew, "PAX-9"
+                assert node.applied >= node.chosen_at_prepare, "PAX-9"
             case Deposed():
                 assert node.leads, "deposed, but never elected"
                 node.leads = False
             case _:
                 raise AssertionError(notice)
 
-    def _check_obedience(self, node: Node, effect: Persist) -> None:
-        """Records written again after a snapshot may have older ballots."""
+    def _check_ballots(self, node: Node, effect: Persist) -> None:
+        """PAX-2. Records that are written again after a snapshot may have older ballots."""
         for tag, payload in effect.records:
             if tag == records.ACCEPTED and effect.records[0][0] != records.SNAPSHOT:
                 ballot = records.read_accepted(payload)[0]

@@ -49,17 +49,17 @@ class Story:
         self._perform(name, replica.start(self.now))
 
     def restart(self, name: str) -> None:
-        """Kill it and start it again."""
+        """Kill a replica and start it again."""
         self.now += MILLISECOND
         self.start(name)
 
     def wipe(self, name: str) -> None:
-        """Kill it, lose its disk, and start it again."""
+        """Kill a replica, remove its disk, and start it again."""
         self.disks[name].clear()
         self.restart(name)
 
     def exchange(self, among: str) -> None:
-        """Deliver all messages between these, including those sent meanwhile."""
+        """Deliver all messages between these replicas, including those sent meanwhile."""
         self.deliver(lambda sender, to, message: sender in among and to in among, again=True)
 
     def drop_pending(self) -> None:
@@ -85,13 +85,13 @@ class Story:
         self._perform(name, self.replicas[name].handle(TimerFired(timer), self.now))
 
     def elect(self, name: str, among: str) -> None:
-        """Let the election timeouts of these expire; it becomes their leader."""
+        """Let the election timeouts of `among` expire; `name` becomes their leader."""
         self.pre_vote(name, among)
         self.exchange(among)
         assert self.replicas[name].is_leader
 
     def pre_vote(self, name: str, among: str) -> None:
-        """It gets the pre-votes of these and sends Prepare. The previous leader has not noticed yet."""
+        """`name` gets the pre-votes of `among` and sends Prepare. The previous leader has not received it yet."""
         before = self.timers[name]["paxos.election"]
         self.fire(name, "paxos.election")
         if self.timers[name]["paxos.election"] > before and not self.pending:
@@ -101,7 +101,7 @@ class Story:
             self.deliver(lambda sender, to, _, other=other: (sender, to) == (other, name))  # type: ignore[misc]
 
     def propose(self, name: str, value: bytes, among: str) -> None:
-        """A leader, maybe deposed, proposes a value to these."""
+        """A leader, possibly deposed, proposes a value to `among`."""
         self._perform(name, self.replicas[name].propose(value, self.now))
         self.exchange(among)
 
@@ -110,14 +110,14 @@ class Story:
         self.exchange(among)
 
     def join_request(self, name: str, among: str) -> None:
-        """It repeats its join request, until it has joined."""
+        """Repeat the join request of `name`, until it has joined."""
         for _ in range(3):
             if not self.replicas[name].has_joined:
                 self.fire(name, "paxos.join")
             self.exchange(among)
 
     def compact(self, name: str, slot: int) -> None:
-        """It takes a snapshot and trims its journal."""
+        """`name` saves a snapshot and trims its journal."""
         end = len(self.disks[name])
         self._perform(name, self.replicas[name].compact(slot, b"snapshot", self.now))
         self.disks[name] = [LogRecord(at, 0, *it[2:]) for at, it in enumerate(self.disks[name][end:], 1)]
@@ -166,7 +166,7 @@ def a_snapshot_is_taken() -> Story:
     return story
 
 
-# ---- the stories. At first a leads, and all replicas have the first value
+# ---- the stories. Initially a leads, and all replicas have the first value
 
 
 def a_promise_outlives_its_disk(promise_comes_first: bool) -> Story:
@@ -213,7 +213,7 @@ def an_old_leader_admits_a_replica() -> Story:
 
 
 def an_old_leader_continues() -> Story:
-    """The same, but b also replies once."""
+    """As in `an_old_leader_admits_a_replica`, but b also replies once."""
     story = Story("abc")
     story.elect("b", "bc")
     story.propose("b", b"second", "bc")

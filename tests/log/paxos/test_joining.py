@@ -36,7 +36,7 @@ def fresh() -> tuple[Driven, int]:
 
 
 def admitted() -> tuple[Driven, int]:
-    """A replica that has lost its disk and was admitted by b and c; and its incarnation."""
+    """A replica that has lost its disk and that b and c have admitted; and its incarnation."""
     driven, _ = fresh()
     driven.now = 1_000
     for other in "bc":
@@ -59,7 +59,7 @@ def test_a_nonce_is_sent_when_it_is_durable() -> None:
     assert {join_request for _, join_request in driven.restart()} == {JoinRequest((nonce, 0, 0), 0, 0)}
 
 
-def test_a_fresh_replica_answers_no_member() -> None:
+def test_a_fresh_replica_does_not_answer_members() -> None:
     """PAX-14"""
     driven, _ = fresh()
     for message in (

@@ -1,4 +1,4 @@
-"""A lost disk breaks nothing, and every rule that ensures this is needed."""
+"""Paxos tolerates a lost disk, and each rule that ensures this is necessary."""
 
 from __future__ import annotations
 

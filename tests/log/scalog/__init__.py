@@ -1,1 +1,1 @@
-"""The roles of Scalog, each driven by its events alone."""
+"""Tests of the roles of Scalog. Each core receives only the events of its test."""

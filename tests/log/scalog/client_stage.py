@@ -1,4 +1,4 @@
-"""A script for a log client: the test sends the messages of all servers and moves the time."""
+"""A script for a log client: the test sends the messages of all servers and advances the time."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Stage(Script):
         self.give(to, Appended(append.client, append.segment, ranges, leaving))
 
 
-def stretch(
+def pulled(
     request: Any, end: int, owned: Sequence[tuple[int, int]], *, final: bool = False, tags: frozenset[int] | None = None
 ) -> Pulled:
     """The answer to a pull: record g has the payload "g" and the tag g % 3 + 1."""

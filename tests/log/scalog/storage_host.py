@@ -35,7 +35,7 @@ class Host(Script):
         return self.give(sender, message)
 
     def messages(self, kind: type[M], to: Address | None = None) -> list[M]:
-        """The sent messages of this kind (to `to`), each returned once."""
+        """Remove and return the sent messages of this kind (to `to`)."""
         found = [send for send in self.sent if isinstance(send.message, kind) and to in (None, send.to)]
         self.sent = [send for send in self.sent if send not in found]
         return [send.message for send in found]

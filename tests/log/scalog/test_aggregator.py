@@ -1,4 +1,4 @@
-"""Aggregators: tallies to the parent, updates to the members, and that one may be killed at any time."""
+"""Aggregators: tallies to the parent, updates to the members, and kills at any time."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_one_tally_is_outstanding_at_a_time() -> None:
     assert [tally.shards[0].ends for tally in sent] == [((1, 7), (2, 1))]
 
 
-def test_a_lost_tally_is_sent_again() -> None:
+def test_a_lost_tally_is_resent() -> None:
     layer = layer_of(1)
     layer.cut_off = {"aggregator-1"}
     layer.report(1, 4, 2)
@@ -106,7 +106,7 @@ def test_a_lost_tally_is_sent_again() -> None:
     assert layer.state.next_gsn == 5
 
 
-def test_an_unconfirmed_tally_is_not_sent_without_end() -> None:
+def test_retries_of_an_unconfirmed_tally_end() -> None:
     layer = layer_of(1)
     layer.report(1, 4, 2)
     layer.run(1_000)
@@ -183,7 +183,7 @@ def test_an_aggregator_partitioned_from_healthy_members_is_dropped() -> None:
     after = layer.config(1)
     assert (after.state, after.members, after.segments) == (before.state, before.members, before.segments)
     assert after.reports_to == ""
-    for _ in range(20):  # one has failed
+    for _ in range(20):  # one member has failed
         layer.run(100)
         answer_leader(layer, 1, "s-1")
         layer.outside.clear()

@@ -48,7 +48,7 @@ def test_an_append_waits_for_the_view() -> None:
     assert stage.answers[call].gsns == [1]
 
 
-def test_an_append_of_nothing() -> None:
+def test_an_append_without_records() -> None:
     stage = Stage(view(1, shard(1)))
     assert stage.ask(calls.Append([])) == calls.AppendResult([], [])
     assert stage.take(Append) == []
@@ -137,7 +137,7 @@ def test_appends_beyond_the_buffer_wait_for_admission() -> None:
 
 
 def test_a_large_append_is_sent_chunk_by_chunk() -> None:
-    """So its records keep their order if a chunk fails."""
+    """The records keep their order if a chunk fails."""
     stage = one_segment(batch_bytes=100)
     call = stage.call(calls.Append(records(5)))
     gsn = 1
@@ -168,35 +168,35 @@ def test_acknowledgements_may_cover_a_part_or_several_batches() -> None:
 
 
 def test_a_random_segment_for_each_batch() -> None:
-    assert where_they_go(Stage(view(1, shard(1), shard(2)))) == {"s11", "s12", "s21", "s22"}
+    assert primaries_of_appends(Stage(view(1, shard(1), shard(2)))) == {"s11", "s12", "s21", "s22"}
 
 
-def where_they_go(stage: Stage) -> set[str]:
+def primaries_of_appends(stage: Stage) -> set[str]:
     """The primaries of 40 appends, one after another."""
-    went = set()
+    primaries = set()
     for _ in range(40):
         stage.call(calls.Append(records(1)))
         to, append = stage.one(Append)
-        went.add(to)
+        primaries.add(to)
         stage.acknowledge(to, append, append.sequence)
-    return went
+    return primaries
 
 
-@pytest.mark.parametrize("why", ["silence", "busy"])
-def test_new_appends_avoid_a_stalled_segment(why: str) -> None:
+@pytest.mark.parametrize("reason", ["silence", "busy"])
+def test_new_appends_avoid_a_stalled_segment(reason: str) -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(1)))
     to, stalled = stage.one(Append)
-    if why == "busy":
+    if reason == "busy":
         stage.give(to, Rejected(stalled.client, 1, stalled.segment, RejectReason.BUSY))
     else:
         stage.wait(SECOND // 2)
         stage.take(Append)
     others = {"s11", "s12", "s21", "s22"} - {to}
-    assert where_they_go(stage) == others
+    assert primaries_of_appends(stage) == others
     stage.acknowledge(to, stalled, 100)
     assert stage.answers[call].gsns == [100]
-    assert where_they_go(stage) == others | {to}
+    assert primaries_of_appends(stage) == others | {to}
 
 
 def test_new_appends_do_not_wait_behind_a_stalled_batch() -> None:
@@ -210,7 +210,7 @@ def test_new_appends_do_not_wait_behind_a_stalled_batch() -> None:
             stage.acknowledge(to, append, 1)
     stage.wait(SECOND // 2)
     stage.take(Append)
-    assert where_they_go(stage) == {"s11", "s12"} - {stalled}
+    assert primaries_of_appends(stage) == {"s11", "s12"} - {stalled}
 
 
 def test_if_all_segments_are_stalled_the_policy_chooses_as_usual() -> None:
@@ -260,15 +260,15 @@ def test_a_policy_that_raises_fails_its_append_alone() -> None:
 def test_the_nearest_is_the_one_with_the_lowest_round_trip_once_all_are_measured() -> None:
     stage = Stage(view(1, shard(1), shard(2)), policy=Nearest())
     times = {"s11": 30, "s12": 10, "s21": 20, "s22": 40}
-    went = []
+    primaries = []
     for _ in range(6):
         stage.call(calls.Append(records(1)))
         to, append = stage.one(Append)
-        went.append(to)
+        primaries.append(to)
         stage.wait(times[to] * MILLISECOND)
         stage.acknowledge(to, append, append.sequence)
-    assert sorted(went[:4]) == sorted(times)
-    assert went[4:] == ["s12", "s12"]
+    assert sorted(primaries[:4]) == sorted(times)
+    assert primaries[4:] == ["s12", "s12"]
 
 
 def test_a_draining_shard_gets_no_new_appends() -> None:
@@ -351,7 +351,7 @@ def test_records_whose_gsns_no_member_has_end_as_unknown() -> None:
             stage.give(to, AppendStatus(append.client, 11, ((append.sequence, 4, 0),), ()))
     assert isinstance(stage.answers[call], LogFailed)
     assert "it is in the log, but was trimmed" in str(stage.answers[call])
-    assert {"s11", "s12", "s13"} <= set(asked[:-1]), "requests went to all members"
+    assert {"s11", "s12", "s13"} <= set(asked[:-1]), "requests primaries to all members"
 
 
 def test_a_gsn_that_one_member_lacks_comes_from_another_one() -> None:
@@ -401,7 +401,7 @@ def test_a_sealed_segment_keeps_the_numbers_until_a_status_says_never() -> None:
 
 
 def test_settled_stays_below_numbers_without_a_result() -> None:
-    """Of the numbers 2 to 5, 3 and 4 are never in the segment and were rerouted, 2 and 5 have no result yet."""
+    """Numbers 3 and 4 were never appended to the segment and were rerouted; 2 and 5 have no result yet."""
     stage = one_segment(linger_ns=0)
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
@@ -605,7 +605,7 @@ def test_an_append_sent_before_its_deadline_ends_as_unknown() -> None:
     to, append = stage.one(Append)
     stage.wait(2 * SECOND)
     assert isinstance(stage.answers[call], LogFailed)
-    assert stage.take(Append), "its numbers are not given up"
+    assert stage.take(Append), "its numbers stay in use"
     stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.SEALED))
     stage.give("s12", AppendStatus(append.client, append.segment, (), ((1, 1),)))
     stage.wait(10 * SECOND)
@@ -669,7 +669,7 @@ def test_the_numbers_of_an_unknown_append_are_settled_in_the_end(monkeypatch: py
 
 
 def test_no_part_of_an_append_is_settled_before_the_whole() -> None:
-    """It may end as unknown; other appends of this client carry the settled number."""
+    """The append may end as unknown, and other appends of this client carry the settled number."""
     stage = Stage(view(1, shard(1, servers=1), shard(2, servers=1)), batch_bytes=50, policy=ByRecord(lambda record: 1))
     call = stage.call(calls.Append(records(2), deadline=stage.now + 100 * SECOND))
     to, first = stage.one(Append)

@@ -12,7 +12,7 @@ from logdb.log import requests as calls
 from logdb.log.contract import Trimmed
 from logdb.log.requests import END
 from logdb.log.scalog.messages import Pull, ReadError, ReadFailed, ViewRequest
-from tests.log.scalog.client_stage import FINALIZED, Stage, shard, stretch, view
+from tests.log.scalog.client_stage import FINALIZED, Stage, pulled, shard, view
 
 
 class Reader:
@@ -32,7 +32,7 @@ class Reader:
         return {pull.shard: (to, pull) for to, pull in self.stage.take(Pull)}
 
     def answer_pull(self, pull: tuple[str, Pull], end: int, *owned: tuple[int, int], final: bool = False) -> None:
-        self.stage.give(pull[0], stretch(pull[1], end, owned, final=final, tags=self.tags))
+        self.stage.give(pull[0], pulled(pull[1], end, owned, final=final, tags=self.tags))
 
 
 def two_shards(**config: int) -> Stage:
@@ -105,6 +105,42 @@ def test_a_pull_without_an_answer_is_sent_to_another_member_under_the_same_numbe
     asked = reader.stage.take(Pull)
     assert {to for to, _ in asked} == {"s11", "s12", "s13"}
     assert len({pull.request for _, pull in asked}) == 1
+
+
+def test_the_member_on_the_own_node_is_preferred() -> None:
+    reader = Reader(Stage(view(1, shard(1, servers=3)), neighbours=frozenset({"s12", "o12"})))
+    for gsn in range(1, 5):
+        reader.next()
+        (pull,) = reader.pulls().values()
+        assert (pull[0], pull[1].gsn) == ("s12", gsn)
+        reader.answer_pull(pull, gsn + 1, (gsn, 1))
+    reader.next()
+    (pull,) = reader.pulls().values()
+    reader.stage.give("s12", ReadFailed(pull[1].request, ReadError.HERE, 1, ""))
+    reader.stage.wait(SECOND // 10)
+    assert [to for to, _ in reader.stage.take(Pull)] == ["s12"], "its copy may be durable a moment later"
+
+
+def test_another_member_answers_for_a_while_after_the_own_node_could_not() -> None:
+    stage = Stage(view(1, shard(1, servers=3)), neighbours=frozenset({"s12"}))
+    reader = Reader(stage)
+    for gsn in (1, 2):
+        call = reader.next()
+        asked: list[tuple[str, Pull]] = []
+        while not asked or asked[-1][0] == "s12":
+            asked += stage.take(Pull)
+            stage.wait(SECOND // 10)
+        assert [to for to, _ in asked[:3]] == ["s12"] * 3
+        reader.answer_pull(asked[-1], gsn + 1, (gsn, 1))
+        assert call in stage.answers
+    reader.next()
+    (pull,) = reader.pulls().values()
+    assert pull[0] != "s12"
+    stage.wait(3 * SECOND)
+    reader.answer_pull(pull, 4, (3, 1))
+    reader.next()
+    (pull,) = reader.pulls().values()
+    assert pull[0] == "s12"
 
 
 def test_a_batch_by_tags_shows_its_gaps() -> None:
@@ -245,7 +281,7 @@ def test_a_record_that_is_missing_stops_the_client() -> None:
     reader = Reader(two_shards())
     reader.next()
     to, pull = reader.pulls()[1]
-    answer: Any = stretch(pull, 5, [(1, 4)])
+    answer: Any = pulled(pull, 5, [(1, 4)])
     with pytest.raises(ProtocolViolation, match="SCA-11"):
         reader.stage.give(to, answer._replace(records=answer.records[:2] + answer.records[3:]))
 

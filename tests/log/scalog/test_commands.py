@@ -1,4 +1,4 @@
-"""The encoding of commands: commands survive it, and other bytes are a clear error."""
+"""The encoding of commands: a round trip, and a clear error for other bytes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_damaged_command_is_another_command_or_a_clear_error(command: Command,
 
 
 @pytest.mark.parametrize(
-    ("why", "cut"),
+    ("reason", "cut"),
     [
         ("shards twice", Cut(1, array("q", [2, 1, 0, 0, 2, 1, 0, 0]), array("q"))),
         ("shards out of order", Cut(1, array("q", [2, 1, 0, 0, 1, 1, 0, 0]), array("q"))),
@@ -111,7 +111,7 @@ def test_a_damaged_command_is_another_command_or_a_clear_error(command: Command,
         ("a negative end", Cut(1, array("q", [1, 1, 0, 1]), array("q", [5, -6]))),
     ],
 )
-def test_a_malformed_cut_is_rejected(why: str, cut: Cut) -> None:
+def test_a_malformed_cut_is_rejected(reason: str, cut: Cut) -> None:
     with pytest.raises(ProtocolViolation, match="not a command"):
         decode(encode(cut))
 

@@ -55,7 +55,7 @@ def test_2_a_forwarded_report_of_an_old_epoch_is_answered_only_to_its_server() -
 
 
 def test_3_an_aggregator_answers_a_stored_report_of_an_old_epoch_only_to_its_server() -> None:
-    """It was stored until the view arrived, and then answered to the sender of the view."""
+    """Regression: the report was stored until the view arrived, and then answered to the sender of the view."""
     aggregator = Aggregator(AggregatorConfig("a", ("o1",)), {}, random.Random(1))
     aggregator.start(0)
     config = shard(1)._replace(epoch=5, reports_to="a")
@@ -133,7 +133,7 @@ def test_8_an_aggregator_whose_leader_is_silent_requests_the_view_from_other_rep
 
 
 def test_9_an_append_whose_segment_was_trimmed_away_before_its_status_came_ends() -> None:
-    """It sent requests to the members for ever, and never requested a newer view, which lacks the segment."""
+    """The client repeated requests to the members instead of requesting a newer view, which lacks the segment."""
     stage = Stage(view(3, shard(1, servers=1), shard(2)))
     call = stage.call(calls.Append(records(1), 1))
     stage.wait(SECOND // 10)

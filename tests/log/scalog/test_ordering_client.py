@@ -59,7 +59,7 @@ def test_a_tail_request_finds_the_leader() -> None:
 
 
 def test_a_silent_leader_is_bypassed() -> None:
-    """The two others still name it as leader: the client sends requests to each of them meanwhile."""
+    """The two others still name it as leader, so the client sends requests to each of them meanwhile."""
     stage = Stage(SHOWN)
     stage.call(calls.Tail())
     dead, _ = stage.one(TailRequest)

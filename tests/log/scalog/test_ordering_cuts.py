@@ -32,8 +32,8 @@ def test_records_that_all_members_have_are_ordered_at_once() -> None:
     assert [link.ranges for link in layer.links(shard)] == [(Range(1, 1, 2, 1),)]
 
 
-def test_a_leader_whose_clock_is_decades_ahead_stops_before_it_dates_a_cut() -> None:
-    """All later versions would be dated by it, since the time of cuts never goes back."""
+def test_a_leader_whose_clock_is_decades_ahead_stops_before_it_makes_a_cut() -> None:
+    """All later cuts would get at least its time, since times of cuts never decrease."""
     layer = Layer()
     layer.now = UNSET_NS + SECOND
     shard = layer.shard("s-1", "s-2").shard
@@ -75,8 +75,8 @@ def test_a_shard_without_new_records_does_not_get_an_update_for_each_cut() -> No
         layer.report(busy.shard, end, 1)
         layer.run(5)
     assert len(layer.sent(Updates, busy.members[0].address)) >= 10
-    told = [message.updates[0].last for message in layer.sent(Updates, idle.members[0].address)]
-    assert told == [1, 6]
+    newest = [message.updates[0].last for message in layer.sent(Updates, idle.members[0].address)]
+    assert newest == [1, 6]
     layer.run(150)
     assert layer.sent(Updates, idle.members[0].address)[-1].updates[0].last == 10
 

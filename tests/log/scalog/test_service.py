@@ -1,4 +1,4 @@
-"""The bytes of `envelopes.py` are what the schema's service says: a stranger with generated code understands them."""
+"""The bytes of `envelopes.py` agree with the schema's service: a client with generated code can exchange messages."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OPTIONS = [("grpc.max_receive_message_length", MAX_PARCEL_BYTES), ("grpc.max_sen
 
 
 async def exchange(parcels: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-    """A node that shakes hands and answers every Read with a record of as many bytes."""
+    """A node that answers a hello, and each read of GSN n with a record of n bytes."""
     async for data in parcels:
         parcel = unpack(data)
         if isinstance(parcel, Hello):
-            why = refusal_reason(SERVER, parcel)
-            yield pack_refusal(why) if why else pack_hello(SERVER)
-            if why:
+            reason = refusal_reason(SERVER, parcel)
+            yield pack_refusal(reason) if reason else pack_hello(SERVER)
+            if reason:
                 return
         elif isinstance(parcel, Envelope):
             found = [scalog.ReadResponse(ask.request, ask.gsn, 5, ((1, bytes(ask.gsn)),)) for ask in parcel.messages]
@@ -44,7 +44,7 @@ async def exchange(parcels: AsyncIterator[bytes], context: Any) -> AsyncIterator
 
 
 async def answers_to(*parcels: Parcel) -> list[Parcel]:
-    """The answers of a node to a client that has only the schema."""
+    """Send parcels as a client that has only the schema. Returns the answers of the node."""
     server = grpc.aio.server(options=OPTIONS)
     service, method = EXCHANGE[1:].split("/")
     handler = grpc.stream_stream_rpc_method_handler(exchange)
@@ -65,7 +65,7 @@ def hello(version: int) -> Parcel:
     return Parcel(hello={"version": version, "role": "CLIENT", "address": "client-5"})
 
 
-def test_a_conversation() -> None:
+def test_an_exchange_of_messages() -> None:
     reads = Parcel(
         sender="client-5",
         receiver="127.0.0.1:7400",

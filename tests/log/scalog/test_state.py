@@ -1,4 +1,4 @@
-"""The replicated state: the effect of each command, that it happens once, and that a snapshot keeps everything."""
+"""The replicated state: each command has its effect once, and a snapshot contains the whole state."""
 
 from __future__ import annotations
 
@@ -551,11 +551,11 @@ def play(seed: int, length: int) -> tuple[OrderingState, list[tuple[int, int]]]:
 
 
 def random_command(rng: random.Random, state: OrderingState, number: int) -> Command:
-    def some(most: int) -> int:
-        return rng.randint(1, max(1, most))
+    def up_to(maximum: int) -> int:
+        return rng.randint(1, max(1, maximum))
 
-    shard = rng.choice([*state.shards, some(state.next_shard)])
-    server = rng.choice([*state.servers, some(state.next_server)])
+    shard = rng.choice([*state.shards, up_to(state.next_shard)])
+    server = rng.choice([*state.servers, up_to(state.next_server)])
     if shard in state.shards and rng.random() < 0.8:
         server = rng.choice(state.shards[shard].members).server
     live = tuple(state.servers.spares)[: rng.randint(0, 4)]
@@ -565,8 +565,8 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
         FinalizeShard(shard, rng.randint(0, 3)),
         ReplaceServer(server, 0),
         AddReplica(shard, 0),
-        TrimLog(some(state.next_gsn)),
-        SealSegment(some(state.next_segment)),
+        TrimLog(up_to(state.next_gsn)),
+        SealSegment(up_to(state.next_segment)),
         OpenSegment(server),
         SetParent(aggregator, other),
         AssignShard(shard, aggregator),
@@ -574,15 +574,15 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
     ]
     epoch = state.shards[shard].epoch - (rng.random() < 0.2) if shard in state.shards else 1
     rare: list[Command] = [
-        Register(some(200), f"s-{some(100)}"),
-        Register(some(200), f"s-{some(100)}"),
+        Register(up_to(200), f"s-{up_to(100)}"),
+        Register(up_to(200), f"s-{up_to(100)}"),
         RegisterAggregator(aggregator),
-        *(ChangeCommand(some(1 << 40), rng.choice(changes), live) for _ in range(5)),
+        *(ChangeCommand(up_to(1 << 40), rng.choice(changes), live) for _ in range(5)),
         ServerFailed(shard, epoch, server, live),
         ServerReturned(shard, epoch, server),
         ServerJoined(shard, server),
         Replenish(live),
-        AggregatorFailed(aggregator, some(state.version)),
+        AggregatorFailed(aggregator, up_to(state.version)),
     ]
     if rng.random() < 0.5:
         return rng.choice(rare)

@@ -89,6 +89,21 @@ def test_a_report_contains_only_copied_records_even_if_more_are_ordered() -> Non
     assert {dict(report.ends)[21] for report in backup.messages(Report)} == {1}
 
 
+def test_a_member_that_has_just_reported_sends_no_heartbeat() -> None:
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    for sequence in range(1, 21):
+        primary.receive(append(sequence))
+        cluster.run()
+        for host in cluster.hosts:
+            host.wait(SECOND // 50)
+    reports = primary.messages(Report)
+    assert 20 <= len(reports) <= 22
+    primary.wait(SECOND)
+    assert len(primary.messages(Report)) >= 9
+    assert backup.stopped is None
+
+
 def test_a_link_is_reported_as_placed_when_it_is_durable() -> None:
     """SCA-1"""
     cluster = Cluster(1)
@@ -100,6 +115,7 @@ def test_a_link_is_reported_as_placed_when_it_is_durable() -> None:
     host.wait(SECOND)
     assert {report.placed for report in host.messages(Report)} == {0}
     host.sync()
+    host.wait(SECOND // 10)
     assert host.messages(Report)[-1].placed == 1
 
 
@@ -175,6 +191,7 @@ def test_links_that_the_ordering_layer_has_dropped_come_from_other_members() -> 
     behind.receive(other.messages(PlacementsResponse)[-1], "host-1")
     behind.wait(SECOND)
     behind.sync()
+    behind.wait(SECOND // 10)
     assert behind.messages(Report)[-1].placed == 3
 
 
@@ -202,6 +219,7 @@ def test_links_of_a_removed_segment_are_still_accepted() -> None:
     behind.receive(placements, "host-1")
     behind.wait(SECOND)
     behind.sync()
+    behind.wait(SECOND // 10)
     assert behind.messages(Report)[-1].placed == 3
     assert 22 in behind.core.shard.chain.ends
     cluster.last, cluster.oldest = 11, 12
@@ -297,7 +315,7 @@ def test_a_successor_at_the_address_of_its_predecessor_sends_itself_nothing() ->
 
 
 def test_a_joining_member_requests_its_goal_again() -> None:
-    """The reply to its request after a restart was lost; it misses nothing else, and gets heartbeats of the leader."""
+    """The reply to its request after a restart was lost. It lacks no other message, and gets heartbeats."""
     cluster = Cluster(2)
     cluster.send_update(config=cluster.config._replace(epoch=2, joining=(12,)))
     joining = cluster.hosts[1]
@@ -317,7 +335,7 @@ def test_a_joining_member_requests_its_goal_again() -> None:
 
 
 def test_a_server_with_a_stuck_disk_stops_reporting() -> None:
-    """Otherwise a primary with a full disk would accept records for ever, and look healthy to the ordering layer."""
+    """Otherwise a primary with a full disk would accept records without end and still look healthy."""
     (host,) = Cluster(1, suspect_after_ns=SECOND, straggle_after_ns=5 * SECOND).hosts
     host.wait(20 * SECOND)
     host.messages(Report)
@@ -373,7 +391,7 @@ def test_an_aggregator_that_does_not_forward_is_bypassed_and_reported() -> None:
     assert host.messages(Report, "leaf")
     assert host.messages(Report, ORDERING[0])
     assert host.messages(UpdateRequest)
-    assert not host.messages(SuspectAggregator), "there may be nothing new"
+    assert not host.messages(SuspectAggregator), "an idle log has nothing to forward"
     cluster.order((21, 5))
     host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
     assert {one.address for one in host.messages(SuspectAggregator)} == {"leaf"}
@@ -465,6 +483,7 @@ def test_a_finalized_shard_still_reports_placed_links() -> None:
     cluster.send_update(config=cluster.config._replace(epoch=2, state=ShardState.FINALIZED, segments=segments))
     host.wait(SECOND)
     host.sync()
+    host.wait(SECOND // 10)
     report = host.messages(Report)[-1]
     assert (report.placed, report.ends) == (1, ())
     assert not host.messages(Pulled)

@@ -1,4 +1,4 @@
-"""Reads at a member: found, parked, not here, of another shard, trimmed, damaged; and pulls."""
+"""Reads at a member: its own, parked, of a record that it lacks, of another shard, trimmed, damaged; and pulls."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_backups_get_only_durable_records() -> None:
     primary.sync()
     sent = primary.messages(Replicate)
     assert [(one.first, len(one.records)) for one in sent] == [(1, 3), (1, 3)]
-    assert sent[0] is sent[1], "one message serves all"
+    assert sent[0] is sent[1], "all backups get the same message"
 
 
 def test_appends_of_one_sync_are_replicated_in_one_message() -> None:
@@ -60,7 +60,7 @@ def test_repeated_records_are_accepted_once_and_acknowledged_again() -> None:
     backup.sync()
     backup.receive(message, "host-0")
     assert end_of(backup) == 4
-    assert [held.end for held in backup.messages(ReplicateAck)] == [1, 4, 4]
+    assert [held.end for held in backup.messages(ReplicateAck)] == [1, 4], "at once, as the first answer may be lost"
 
 
 def test_only_the_new_part_of_overlapping_records_is_accepted() -> None:
@@ -86,6 +86,22 @@ def test_a_backup_acknowledges_only_durable_records() -> None:
     primary.sync()
     backup.receive(primary.messages(Replicate)[0], "host-0")
     assert backup.messages(ReplicateAck) == []
+    backup.wait(SECOND // 10)
+    assert backup.messages(ReplicateAck) == []
+    backup.sync()
+    assert backup.messages(ReplicateAck) == [], "no request waits for it"
+    backup.wait(SECOND // 10)
+    assert backup.messages(ReplicateAck) == [ReplicateAck(SHARD, 12, 21, 4, False)]
+    backup.wait(SECOND)
+    assert backup.messages(ReplicateAck) == []
+
+
+def test_a_backup_acknowledges_a_quarter_of_the_window_at_once() -> None:
+    cluster = Cluster(2, window_bytes=400)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    backup.receive(primary.messages(Replicate)[0], "host-0")
     backup.sync()
     assert backup.messages(ReplicateAck) == [ReplicateAck(SHARD, 12, 21, 4, False)]
 
@@ -178,7 +194,7 @@ def test_records_that_the_primary_does_not_deliver_come_from_another_member() ->
     primary.sync()
     backup.receive(primary.messages(Replicate)[0], "host-0")
     backup.sync()
-    primary.stopped = primary.core  # type: ignore[assignment]  # it is silent from now on
+    primary.stopped = primary.core  # type: ignore[assignment]  # the primary sends no more messages
     cluster.order((21, 3))
     cluster.send_update()
     cluster.wait(4 * SECOND)
@@ -251,7 +267,7 @@ def test_damaged_records_come_from_other_members() -> None:
 
 
 def test_a_large_record_is_not_sent_again_before_it_can_have_arrived() -> None:
-    """Neither after a timeout nor when the backup requests it, which cannot know that it is in flight."""
+    """Neither after a timeout nor when the backup requests it: the backup does not know that it is in flight."""
     cluster = Cluster(2)
     primary = cluster.hosts[0]
     primary.receive(append(1))

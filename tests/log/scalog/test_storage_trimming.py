@@ -1,4 +1,4 @@
-"""Trims at a member: what is dropped, what must be kept; and the size of the journal `meta`."""
+"""Trims at a member: the records to drop and to keep, and the size of the journal `meta`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalog's messages on the wire: every optional field, what is split and how, and wrong values by their name."""
+"""Scalog's messages on the wire: optional fields, the split of large messages, and errors that name wrong values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from logdb.log.contract import LogRecord
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages as scalog
+from logdb.log.scalog.engine import ORDERING
 from logdb.log.scalog.wire import MAX_PULL_BYTES
+from logdb.transport.accepted_messages import ONLY_FROM
 from logdb.wire.envelopes import pack, unpack
 from logdb.wire.limits import WireError
 from logdb.wire.schema import Parcel
@@ -55,8 +57,8 @@ def test_a_stretch_of_the_log_is_cut_short(monkeypatch: pytest.MonkeyPatch, chos
     assert not part.final
     assert part.records == tuple(record for record in records if record.gsn < part.end)
     assert part.records
-    told = [gsn for first, count in part.owned for gsn in range(first, first + count)]
-    assert told == [gsn for gsn in owned if gsn < part.end]
+    listed = [gsn for first, count in part.owned for gsn in range(first, first + count)]
+    assert listed == [gsn for gsn in owned if gsn < part.end]
 
 
 def test_updates_and_tallies_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,3 +179,23 @@ def test_wrong_fields_are_not_sent(message: Any) -> None:
 def test_wrong_values_are_named(messages: list[dict[str, Any]], complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
         unpack(Parcel(messages=messages).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        scalog.Report,
+        scalog.Tally,
+        scalog.Suspect,
+        scalog.Recovered,
+        scalog.Unreachable,
+        scalog.CaughtUp,
+        scalog.Register,
+        scalog.RegisterAggregator,
+        scalog.SuspectAggregator,
+    ],
+)
+def test_an_ordering_replica_accepts_what_another_one_forwards(kind: type) -> None:
+    """A refused message would end the stream of two nodes."""
+    assert kind in ORDERING.accepts
+    assert "ordering" in ONLY_FROM.get(kind, {"ordering"})

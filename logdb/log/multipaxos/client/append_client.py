@@ -1,7 +1,7 @@
 """Appends: batches of records, numbered once and sent to the leader until it has acknowledged them.
 
-A batch leaves at once when nothing is under way, with all that is called at the same moment. Otherwise records are
-collected until an answer comes, they have lingered, or they are a batch; no more than the window is under way.
+If no batch is in flight, one is sent at once, with all records appended at the same moment. Otherwise records are
+collected until a response arrives, the linger time has passed, or they fill a batch; at most the window is in flight.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from logdb.log.multipaxos.messages import (
 from logdb.log.requests import record_bytes
 
 REMEMBERED_UNKNOWN: Final = 10_000
-"""Maximum number of appends that ended as unknown and whose outcome is remembered."""
+"""Number of appends that ended as unknown whose outcomes are kept."""
 BYTES_A_SECOND: Final = 8 << 20
-"""A busy leader takes at least so many, over the network and onto its disk."""
+"""Minimum rate at which a busy leader receives and syncs records."""
 PROMPT_BYTES: Final = 1 << 20
-"""What is no larger is answered within the usual time."""
+"""Up to this size a batch has the usual timeout."""
 
 
 class PendingAppend:
-    """An append under way. `first`: its first number, 0 until it is sent. `gsns`: of its records, 0 at first. `left`:
-    records whose GSN is not known. `waiting`: calls that wait for its outcome."""
+    """An open append. `first`: its first sequence number, 0 until it is sent. `gsns`: the GSNs of its records, 0 while
+    unknown. `left`: number of records without a GSN. `waiting`: calls that wait for its outcome."""
 
     __slots__ = ("call", "first", "gsns", "left", "records", "size", "waiting")
 
@@ -55,7 +55,7 @@ class PendingAppend:
 
 
 class Batch:
-    """Appends under way in one message. `left`: records that are not acknowledged. `sent_to`: where it is."""
+    """Appends in flight in one message. `left`: number of records that are not acknowledged. `sent_to`: the replica."""
 
     __slots__ = ("appends", "attempts", "count", "left", "records", "resend_at", "sent_to", "sequence", "size")
 
@@ -75,7 +75,7 @@ class Batch:
 
 
 class OutcomeSearch:
-    """A call that looks for the records of another client. `missing`: numbers that were not found yet."""
+    """A call that searches for the records of another client. `missing`: sequence numbers not found so far."""
 
     __slots__ = ("call", "found", "id", "missing", "timer", "turn")
 
@@ -86,7 +86,7 @@ class OutcomeSearch:
         self.timer: Timer
 
     def gsns(self) -> list[int | None]:
-        """Of each record, when none is missing."""
+        """The GSN of each record, when none is missing."""
         return [
             self.found[number] if first else None
             for first, count in self.id.numbers
@@ -95,7 +95,7 @@ class OutcomeSearch:
 
 
 class AppendClient:
-    """All appends of a client. `buffered`: bytes of those that were let in; the others wait until there is room."""
+    """All appends of a client. `buffered`: bytes of admitted appends; the others wait until the buffer has room."""
 
     def __init__(self, context: ClientContext, tracker: LeaderTracker) -> None:
         self._context, self._tracker = context, tracker
@@ -116,7 +116,7 @@ class AppendClient:
     # ---- calls
 
     def append(self, call: int, request: calls.Append) -> None:
-        """The application appends."""
+        """Start an append of the application."""
         context = self._context
         append = PendingAppend(call, tuple(request.records))
         context.open(call, request.deadline, lambda: self._expired(append))
@@ -141,7 +141,7 @@ class AppendClient:
             self._send_collected()
 
     def _expired(self, append: PendingAppend) -> None:
-        """The deadline has passed. What was sent is not given up: its numbers must be settled."""
+        """The deadline has passed. Records that were sent stay in flight, because their numbers must get results."""
         if append.first:
             append_id = append.id(self._context.client)
             self._remember(append_id, append)
@@ -216,7 +216,7 @@ class AppendClient:
             self._context.set_timer(self._resend, batch.resend_at)
 
     def _send_again(self) -> None:
-        """Send again what was not acknowledged in time."""
+        """Resend batches that were not acknowledged in time."""
         due = [batch for batch in self._flight.values() if batch.resend_at <= self._context.now]
         for replica in {batch.sent_to: None for batch in due}:
             self._tracker.silent(replica)
@@ -226,7 +226,7 @@ class AppendClient:
             self._context.set_timer(self._resend, min(batch.resend_at for batch in self._flight.values()))
 
     def lost(self, replica: Address) -> None:
-        """The stream to a replica has ended: send again what it was sent."""
+        """The stream to a replica has ended: resend the batches that were sent to it."""
         batches = [batch for batch in self._flight.values() if batch.sent_to == replica]
         if batches:
             self._tracker.silent(replica)
@@ -237,7 +237,7 @@ class AppendClient:
     # ---- answers
 
     def refused(self, answer: AppendRefused, sender: Address) -> None:
-        """A batch was not taken."""
+        """A replica has rejected a batch."""
         batch = self._flight.get(answer.sequence)
         if batch is None or batch.sent_to != sender:
             return
@@ -280,7 +280,7 @@ class AppendClient:
                 self.numbers.close(batch.sequence)
 
     def _place(self, append: PendingAppend, start: int, gsns: range) -> int:
-        """Note GSNs of an append, and answer it when all are known. Returns how many are news."""
+        """Store GSNs of an append, and answer it when it has all. Returns the number of new GSNs."""
         if append.left == len(gsns) == len(append.gsns):
             append.gsns, news = list(gsns), len(gsns)
         else:
@@ -302,14 +302,14 @@ class AppendClient:
     # ---- outcomes of appends that ended as unknown
 
     def _remember(self, append_id: AppendId, append: PendingAppend) -> None:
-        """Other clients may ask for it when this one has ended, so its numbers are not settled."""
+        """Keep the numbers of an append open: other clients may request its outcome after this client has ended."""
         self._unknown[append_id] = append
         self.numbers.hold(append.first)
         if len(self._unknown) > REMEMBERED_UNKNOWN:
             self.numbers.release(self._unknown.pop(next(iter(self._unknown))).first)
 
     def outcome(self, call: int, request: calls.Outcome) -> None:
-        """The application asks what became of an append."""
+        """Return the outcome of an append."""
         context, append = self._context, self._unknown.get(request.id)
         if append is not None:
             open_ = AppendUnknown("no leader has acknowledged it yet", request.id)
@@ -330,7 +330,7 @@ class AppendClient:
             append.waiting = ()
 
     def _search(self, search: OutcomeSearch) -> None:
-        """Ask one replica, and another one the next time."""
+        """Send the request to one replica; the next attempt goes to another one."""
         if not search.missing:
             self._searches.remove(search)
             self._context.discard_timer(search.timer)
@@ -343,7 +343,7 @@ class AppendClient:
         self._context.set_timer(search.timer, self._context.now + self._context.config.answer_timeout_ns)
 
     def found(self, answer: AppendStatus) -> None:
-        """A replica says where records of a client are. The others may still come."""
+        """A replica has reported records of a client that are in the log. The others may still be appended."""
         for search in [one for one in self._searches if one.id.client == answer.client]:
             for first, count, gsn in answer.ordered:
                 for number in search.missing.intersection(range(first, first + count)):

@@ -1,4 +1,4 @@
-"""Which replica leads, as far as a client knows."""
+"""The replica that a client takes for the leader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logdb.log.multipaxos.messages import NotLeader
 
 
 class LeaderTracker:
-    """`leader`: the replica to ask next. A replica that does not answer is passed over for the next one."""
+    """`leader`: the replica that gets the next request. After a replica without an answer the next one is used."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
@@ -19,12 +19,15 @@ class LeaderTracker:
         self.leader = context.rng.choice(self.replicas)
         self._silent: Address | None = None
 
-    def where(self) -> Callable[[int], Address]:
-        """For one question: the leader at each attempt; a leader that was asked before did not answer."""
+    def where(self, first: Address = "") -> Callable[[int], Address]:
+        """A function that returns the receiver of each attempt of one request: `first`, if given, then the leader. A
+        leader that got an earlier attempt counts as silent."""
         asked: Any = None
 
         def where(attempt: int) -> Address:
             nonlocal asked
+            if first and attempt == 0:
+                return first
             if asked is not None:
                 self.silent(asked)
             asked = self.leader
@@ -33,13 +36,13 @@ class LeaderTracker:
         return where
 
     def silent(self, replica: Address) -> None:
-        """This replica has not answered."""
+        """`replica` has not answered: use the next one."""
         if replica == self.leader:
             self._silent = replica
             self.leader = self.after(replica)
 
     def refused(self, sender: Address, leader: Address) -> int:
-        """`sender` does not lead, and takes `leader` for the leader. Returns how long to wait before asking again."""
+        """`sender` does not lead, and names `leader`. Returns the time to wait before the next request, in ns."""
         known = leader in self.replicas and leader not in (sender, self._silent)
         if known:
             self.leader = leader
@@ -48,13 +51,13 @@ class LeaderTracker:
         return 0 if known else self._context.backoff(2)
 
     def not_leader(self, answer: NotLeader, sender: Address) -> int:
-        """The same, of a question."""
+        """As `refused`, for a `NotLeader`."""
         return self.refused(sender, answer.leader)
 
     def found(self, leader: Address) -> None:
-        """This replica leads."""
+        """`leader` has answered as leader."""
         self.leader, self._silent = leader, None
 
     def after(self, replica: Address) -> Address:
-        """The next replica."""
+        """The replica after `replica`."""
         return self.replicas[(self.replicas.index(replica) + 1) % len(self.replicas)]

@@ -1,7 +1,7 @@
 """The client of a Multi-Paxos log: the core in the application's process.
 
-`AppendClient` takes records to the leader, `ReadClient` and each `LogSubscription` get them from any replica;
-`ClientContext` is what they share.
+`AppendClient` sends records to the leader; `ReadClient` and each `LogSubscription` read them from any replica. They
+share a `ClientContext`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LATE = "no replica answered before the deadline"
 class MultiPaxosClient:
     """A core that turns calls (`logdb/log/requests.py`) into messages, and answers into results. It needs no journal.
 
-    Its number, by which replicas know its records, is drawn from `rng`: each incarnation needs another generator.
+    Its number, which identifies its records, is drawn from `rng`: each incarnation needs another generator.
     """
 
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
@@ -47,6 +47,7 @@ class MultiPaxosClient:
             calls.AtTime: self._reads.at_time,
             calls.Subscribe: self._subscriptions.subscribe,
             calls.Next: self._subscriptions.next,
+            calls.Expedite: self._subscriptions.expedite,
             calls.Close: self._subscriptions.close,
             calls.Tail: self._tail,
             calls.Oldest: self._oldest,
@@ -59,12 +60,12 @@ class MultiPaxosClient:
     # ---- events
 
     def start(self, now: int) -> list[Effect]:
-        """Nothing is asked before the application asks."""
+        """Send nothing: the client sends its first request for a call."""
         self._context.now = now
         return self._context.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event. Raises ProtocolViolation."""
+        """Handle an event. Returns the effects. Raises ProtocolViolation."""
         self._context.now = now
         if type(event) is Received:
             self._received(event.message, event.sender)
@@ -91,16 +92,16 @@ class MultiPaxosClient:
                 self._requests.on_reply(message.request, message, sender)
 
     def append_id(self, call: int) -> AppendId | None:
-        """The id of an append that is under way; None if nothing of it has been sent."""
+        """The id of an open append; None if none of its records was sent."""
         return self._appends.append_id(call)
 
     @property
     def number(self) -> int:
-        """What names this client in the ids of its appends."""
+        """The number that identifies this client in the ids of its appends."""
         return self._context.client
 
     def check_invariants(self) -> None:
-        """MPX-3 as far as it is this core's, and that bytes are counted right."""
+        """Check MPX-3 in this core, and the count of buffered bytes. Raises AssertionError."""
         self._appends.check()
         for subscription in self._subscriptions:
             subscription.check()
@@ -115,9 +116,16 @@ class MultiPaxosClient:
     # ---- calls that the leader answers
 
     def _ask(
-        self, call: int, deadline: int | None, late: Exception, make: Callable[[int], Any], then: Callable[[Any], Any]
+        self,
+        call: int,
+        deadline: int | None,
+        late: Exception,
+        make: Callable[[int], Any],
+        then: Callable[[Any], Any],
+        where: Callable[[int], Address] | None = None,
     ) -> None:
-        """Put a question to the leader; its answer, as `then` makes it, is the result of the call."""
+        """Send a request to the leader, or to the receivers that `where` returns. `then` converts the answer to the
+        result of the call."""
         context, number = self._context, self._context.next_number()
 
         def expired() -> None:
@@ -127,22 +135,29 @@ class MultiPaxosClient:
         def answered(answer: Any, sender: Address) -> int | None:
             if isinstance(answer, messages.NotLeader):
                 return self._tracker.not_leader(answer, sender)
-            self._tracker.found(sender)
+            if sender != context.config.local:
+                self._tracker.found(sender)
             self._reads.trimmed(answer.oldest)
             context.answer(call, then(answer))
             return None
 
         context.open(call, deadline, expired)
-        self._requests.send(number, make(number), self._tracker.where(), answered)
+        self._requests.send(number, make(number), where or self._tracker.where(), answered)
 
     def _tail(self, call: int, request: calls.Tail) -> None:
-        self._ask(call, request.deadline, TimeoutError(LATE), messages.TailRequest, lambda answer: answer.last)
+        """A replica on this client's node answers without a message over the network from here."""
+
+        def make(number: int) -> messages.TailRequest:
+            return messages.TailRequest(number, allow_follower=bool(self._context.config.local))
+
+        where = self._tracker.where(self._context.config.local)
+        self._ask(call, request.deadline, TimeoutError(LATE), make, lambda answer: answer.last, where)
 
     def _oldest(self, call: int, request: calls.Oldest) -> None:
         self._ask(call, request.deadline, TimeoutError(LATE), messages.TailRequest, lambda answer: answer.oldest)
 
     def _view(self, call: int, request: calls.View) -> None:
-        """All replicas are configured everywhere, so only the oldest GSN is to be asked for."""
+        """Request the oldest GSN; the replicas are in the configuration."""
         replicas = self._tracker.replicas
 
         def view(answer: messages.TailResponse) -> View:
@@ -151,7 +166,7 @@ class MultiPaxosClient:
         self._ask(call, request.deadline, TimeoutError(LATE), messages.TailRequest, view)
 
     def _trim(self, call: int, request: calls.Trim) -> None:
-        """The tail only grows, so a GSN that it has reached can be trimmed to whenever the request is carried out."""
+        """Trim to a GSN up to the tail. The tail never decreases, so a late request is still valid."""
 
         def make(number: int) -> messages.TrimRequest:
             return messages.TrimRequest(number, request.gsn)
@@ -167,6 +182,6 @@ class MultiPaxosClient:
         self._context.answer(call, Unavailable(why))
 
     def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
-        """There is one shard, so every policy chooses it."""
+        """Accept any policy: there is only one shard."""
         self._context.open(call, None, lambda: None)
         self._context.answer(call, None)

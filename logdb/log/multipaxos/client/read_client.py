@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Address
@@ -22,23 +23,35 @@ from logdb.log.multipaxos.messages import (
 )
 from logdb.log.multipaxos.records import unwrap
 
+LOCAL_ATTEMPTS: Final = 4
+"""A request that waits for records at the replica on the client's node is sent to another one with every fourth
+attempt."""
+
 
 class RecordSource:
-    """Which replica a request for records goes to: the one that answered last, the leader when that one is behind,
-    another one when it does not answer."""
+    """Chooses the replica for a request for records: the one that answered last, the leader if that one is behind,
+    another one if it does not answer. `local`: the replica on the client's node, if there is one: it is preferred,
+    except for a while after it has refused, or another one has answered in its place twice."""
 
-    def __init__(self, context: ClientContext, tracker: LeaderTracker) -> None:
-        self._context, self._replicas = context, tracker.replicas
+    def __init__(self, context: ClientContext, tracker: LeaderTracker, local: Address = "") -> None:
+        self._context, self._replicas, self._local = context, tracker.replicas, local
+        self._avoid_local_until = 0
+        self._asks_local = False
+        self._misses = 0
         self._target = context.rng.choice(self._replicas)
         self._redirects = 0
         self.damaged: dict[Address, str] = {}
 
     def where(self) -> Callable[[int], Address]:
-        """For one question: a replica that was asked before and is asked again did not answer."""
+        """A function that returns the receiver of each attempt of one request. A replica that got an earlier attempt
+        counts as silent."""
         asked: Address | None = None
 
         def where(attempt: int) -> Address:
             nonlocal asked
+            self._asks_local = attempt % LOCAL_ATTEMPTS != LOCAL_ATTEMPTS - 1 and self._prefers_local()
+            if self._asks_local:
+                return self._local
             if asked == self._target:
                 self._next(asked)
             asked = self._target
@@ -46,16 +59,31 @@ class RecordSource:
 
         return where
 
+    def _prefers_local(self) -> bool:
+        return bool(self._local) and self._context.now >= self._avoid_local_until
+
+    def _avoid_local(self) -> None:
+        self._avoid_local_until = self._context.now + LOCAL_ATTEMPTS * self._context.config.answer_timeout_ns
+
     def _next(self, replica: Address) -> None:
         self._target = self._replicas[(self._replicas.index(replica) + 1) % len(self._replicas)]
 
-    def answered(self) -> None:
-        """The replica has sent records."""
+    def answered(self, sender: Address) -> None:
+        """A replica has sent records."""
+        if sender == self._local:
+            self._misses = 0
+        elif not self._asks_local and self._prefers_local():
+            self._misses += 1
+            if self._misses > 1:
+                self._avoid_local()
         self._redirects = 0
         self.damaged.clear()
 
     def failed(self, answer: ReadFailed, sender: Address) -> int | Exception:
-        """It has not: how long to wait before the next replica is asked, or the error if no replica can have them."""
+        """`sender` has sent no records. Returns the time to wait before the next attempt, in ns, or the error if no
+        replica can have the records."""
+        if sender == self._local:
+            self._avoid_local()
         if answer.why is ReadError.UNREADABLE:
             self.damaged[sender] = answer.explanation
             if self.damaged.keys() >= set(self._replicas):
@@ -70,20 +98,20 @@ class RecordSource:
 
 
 class ReadClient:
-    """All reads of a client. `oldest`: the oldest readable GSN, as far as this client knows."""
+    """All reads of a client. `oldest`: the oldest readable GSN in the answers so far."""
 
     def __init__(self, context: ClientContext, tracker: LeaderTracker, requests: PendingRequests) -> None:
         self._context, self._tracker, self._requests = context, tracker, requests
         self.oldest = 1
 
     def trimmed(self, oldest: int) -> None:
-        """A replica says that this is the oldest readable GSN."""
+        """A replica has reported `oldest` as the oldest readable GSN."""
         self.oldest = max(self.oldest, oldest)
 
     # ---- records
 
     def read(self, call: int, request: calls.Read) -> None:
-        """The application wants a record."""
+        """Read a record."""
         context, number, gsn = self._context, self._context.next_number(), request.gsn
 
         def expired() -> None:
@@ -120,7 +148,7 @@ class ReadClient:
     # ---- times
 
     def at_time(self, call: int, request: calls.AtTime) -> None:
-        """The newest GSN at a time: between the two that the leader names, by halves."""
+        """Find the newest GSN at a time, by a binary search between the two GSNs that the leader returns."""
         context, time = self._context, request.time
         number = context.next_number()
 
@@ -138,7 +166,7 @@ class ReadClient:
             return None
 
         def halve(newest: int, end: int) -> None:
-            """Records up to `newest` were ordered at the time or before (or are gone), those from `end` on later."""
+            """Records up to `newest` were ordered at the time or before (or are trimmed), those from `end` on later."""
             nonlocal number
             if not context.is_open(call):
                 return

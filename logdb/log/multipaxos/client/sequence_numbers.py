@@ -1,4 +1,4 @@
-"""The numbers that a client gives its records, and below which all are settled."""
+"""The sequence numbers of a client's records. Numbers below `settled` have results, and are not requested again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import insort
 from typing import Final
 
 MAX_HELD: Final = 100_000
-"""So many numbers after it were taken, the number of an append that ended as unknown is held no longer."""
+"""Number of later sequence numbers after which the numbers of an append that ended as unknown are settled."""
 
 
 class SequenceNumbers:
@@ -18,18 +18,19 @@ class SequenceNumbers:
         self._held: list[int] = []
 
     def take(self, count: int) -> int:
-        """Numbers for `count` records; they are open until `close` is called with the first."""
+        """Allocate numbers for `count` records. They are open until `close` is called with the first. Returns the
+        first."""
         first = self.next
         self.next += count
         self._open[first] = None
         return first
 
     def close(self, first: int) -> None:
-        """What became of these records is known."""
+        """These records have results."""
         self._open.pop(first, None)
 
     def hold(self, first: int) -> None:
-        """Settle no number from `first` on, until it is released: other clients may ask for it."""
+        """Settle no number from `first` on until `release`: other clients may request the outcome."""
         if first not in self._held:
             insort(self._held, first)
 
@@ -38,7 +39,7 @@ class SequenceNumbers:
             self._held.remove(first)
 
     def settled(self) -> int:
-        """All numbers below this one are settled."""
+        """The lowest number that is not settled."""
         held = self._held
         while held and held[0] + MAX_HELD < self.next:
             del held[0]
@@ -46,7 +47,7 @@ class SequenceNumbers:
 
 
 def merged(runs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """(first, count) runs in their order, those that follow each other as one."""
+    """The (first, count) runs in their order, with adjacent ones joined."""
     found: list[tuple[int, int]] = []
     for first, count in sorted(runs):
         if found and sum(found[-1]) == first:

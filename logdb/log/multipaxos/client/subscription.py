@@ -16,12 +16,12 @@ from logdb.log.multipaxos.messages import Pull, Pulled, ReadError, ReadFailed
 from logdb.log.multipaxos.records import unwrap_all
 
 RECORD_BYTES = 64
-"""What a pulled record counts for beside its payload."""
+"""Size that is added to the payload of each pulled record."""
 
 
 class LogSubscription(Subscription):
-    """`position`: the next GSN for the application; `_at`: the next one to pull; `_ready`: what lies between, as (end,
-    records, bytes)."""
+    """A subscription. `position`: the next GSN for the application; `_at`: the next GSN to pull; `_ready`: the pulled
+    batches between, as (end, records, bytes)."""
 
     def __init__(
         self,
@@ -38,12 +38,21 @@ class LogSubscription(Subscription):
         self._fetch_bytes = max(request.fetch_bytes or context.config.fetch_bytes, 1)
         self._ready: deque[tuple[int, Sequence[LogRecord], int]] = deque()
         self._ready_bytes = self._question = 0
-        self._source = RecordSource(context, tracker)
+        self._source = RecordSource(context, tracker, context.config.local)
         self._damage: Exception | None = None
+        self._is_urgent = False
 
     def close(self) -> None:
         super().close()
         self._requests.cancel(self._question)
+
+    def expedite(self) -> bool:
+        if self._ready or self._is_urgent:
+            return False
+        self._is_urgent = True
+        if self._requests.is_open(self._question):
+            self._requests.replace(self._question, self._next_pull())
+        return True
 
     def advance(self) -> None:
         self._deliver()
@@ -67,14 +76,18 @@ class LogSubscription(Subscription):
     def _pull(self) -> None:
         self._at = max(self._at, self._reads.oldest) if not self._ready else self._at
         number = self._question = self._context.next_number()
+        self._requests.send(number, self._next_pull(), self._source.where(), self._answered)
+
+    def _next_pull(self) -> Pull:
         size = min(max(self._fetch_bytes // 2, 1), self._context.config.batch_bytes)
-        pull = Pull(number, self._at, self._tags, size)
-        self._requests.send(number, pull, self._source.where(), self._answered)
+        is_local = bool(self._context.config.local)
+        return Pull(self._question, self._at, self._tags, size, is_local, is_local and self._is_urgent)
 
     def _answered(self, answer: Pulled | ReadFailed, sender: Address) -> int | None:
         if isinstance(answer, Pulled):
             self._requests.cancel(self._question)
-            self._source.answered()
+            self._source.answered(sender)
+            self._is_urgent = False
             self._take(answer)
             return None
         self._reads.trimmed(answer.oldest)

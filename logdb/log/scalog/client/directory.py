@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from logdb.cores.effects import Address
 from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import Segment, ShardConfig, View
@@ -124,6 +126,14 @@ class Directory:
         if config.replaced and turn % REPLACED_PERIOD == REPLACED_PERIOD - 1:
             return config.replaced[turn // REPLACED_PERIOD % len(config.replaced)].address
         return config.members[turn % len(config.members)].address
+
+    def neighbour(self, shard: int, neighbours: Collection[Address]) -> Address | None:
+        """The member of a shard among these addresses, if it has all records."""
+        config = self.shards.get(shard)
+        if config is None or not neighbours:
+            return None
+        members = [one.address for one in config.members if one.server not in config.joining]
+        return next((address for address in members if address in neighbours), None)
 
     def rotation(self, config: ShardConfig) -> int:
         """Number of turns after which `member` has returned every server of the shard."""

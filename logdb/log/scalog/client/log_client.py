@@ -46,6 +46,7 @@ class LogClient:
             calls.Read: self._reads.read,
             calls.Subscribe: self._subscriptions.subscribe,
             calls.Next: self._subscriptions.next,
+            calls.Expedite: self._subscriptions.expedite,
             calls.Close: self._subscriptions.close,
             calls.AtTime: self._reads.at_time,
             calls.Tail: self._tail,

@@ -59,18 +59,20 @@ class OrderingClient:
     # ---- requests to the leader
 
     def tail(self, then: Callable[[TailResponse], None]) -> int:
-        """Request the tail as it is now, or later. Returns the number of the request, to cancel it."""
-        number = self._context.next_number()
+        """Request the tail as it is now, or later, of a replica on this client's node if there is one. Returns the
+        number of the request, to cancel it."""
+        number, local = self._context.next_number(), self._context.config.local
 
         def on_reply(answer: TailResponse | NotLeader, sender: Address) -> int | None:
             if isinstance(answer, NotLeader):
                 return self._not_leader(answer, sender)
-            self._leader_is(sender)
+            if sender != local:
+                self._leader_is(sender)
             self._directory.advance_oldest(answer.oldest)
             then(answer)
             return None
 
-        self._requests.send(number, TailRequest(number), self._replicas_in_turn(), on_reply)
+        self._requests.send(number, TailRequest(number, bool(local)), self._replicas_in_turn(local), on_reply)
         return number
 
     def confirm(self, then: Callable[[TailResponse], None]) -> int:
@@ -105,13 +107,15 @@ class OrderingClient:
 
     # ---- the leader
 
-    def _replicas_in_turn(self) -> Callable[[int], Address | None]:
-        """Chooses the replica for each attempt of one request: the presumed leader. If the attempt before went to it,
-        it was silent, and the next replica is presumed to lead."""
+    def _replicas_in_turn(self, first: Address = "") -> Callable[[int], Address | None]:
+        """Chooses the replica for each attempt of one request: `first`, if given, then the presumed leader. If the
+        attempt before went to it, it was silent, and the next replica is presumed to lead."""
         last: Any = None
 
         def choose(attempt: int) -> Address:
             nonlocal last
+            if first and attempt == 0:
+                return first
             if last == self._leader:
                 self._silent = last
                 self._leader = self._after(last)

@@ -27,19 +27,36 @@ MIN_PULL_BYTES = 1 << 16
 """Minimum size of a pull, however many shards share the prefetched bytes."""
 
 
+NEIGHBOUR_ATTEMPTS = 4
+"""A pull that the member on the client's own node has not answered, or not yet durably copied, is sent to another one
+with every fourth attempt."""
+
+
 class ShardFeed:
     """The state of one shard in a subscription: everything before GSN `at` was fetched; `buffered` bytes of it are not
     delivered yet.
 
-    `turn`: selects the server for the next pull. `final`: whether the shard will never own a GSN from `at` on.
+    `turn`: selects the server for the next pull. The one on the client's own node is preferred; after two `misses`, for
+    which others answered, from `avoid_neighbour_until` (ns) on. `final`: the shard will never own a GSN from `at` on.
     `damage`: set if no server can read the shard's records at `at`.
     """
 
-    __slots__ = ("at", "buffered", "damage", "damaged", "final", "request", "shard", "turn")
+    __slots__ = (
+        "at",
+        "avoid_neighbour_until",
+        "buffered",
+        "damage",
+        "damaged",
+        "final",
+        "misses",
+        "request",
+        "shard",
+        "turn",
+    )
 
     def __init__(self, shard: int, at: int, turn: int) -> None:
         self.shard, self.at, self.turn = shard, at, turn
-        self.buffered = self.request = 0
+        self.buffered = self.request = self.avoid_neighbour_until = self.misses = 0
         self.final = False
         self.damaged: dict[Address, str] = {}
         self.damage: Corruption | None = None
@@ -78,7 +95,7 @@ class LogSubscription(Subscription):
         self._gap_timer.at = None
 
     def advance(self) -> None:
-        """Start feeds for new shards and end those of removed ones, deliver what can be delivered, and fetch more."""
+        """Start feeds for new shards and end those of removed ones, deliver the next records, and fetch more."""
         if not self._waiting and not self._feeds:
             return
         shards = self._directory.shards
@@ -107,7 +124,15 @@ class LogSubscription(Subscription):
                 self._pull(feed, share)
 
     def _pull(self, feed: ShardFeed, share: int) -> None:
+        neighbour = self._directory.neighbour(feed.shard, self._context.config.neighbours)
+        asks_neighbour = False
+
         def choose_server(attempt: int) -> Address | None:
+            is_preferred = neighbour is not None and self._context.now >= feed.avoid_neighbour_until
+            nonlocal asks_neighbour
+            asks_neighbour = is_preferred and attempt % NEIGHBOUR_ATTEMPTS != NEIGHBOUR_ATTEMPTS - 1
+            if asks_neighbour:
+                return neighbour
             if attempt % 8 == 3:
                 self._ordering_client.refresh()
             if attempt:
@@ -116,6 +141,13 @@ class LogSubscription(Subscription):
 
         def on_reply(answer: Pulled | ReadFailed, sender: Address) -> int | None:
             if isinstance(answer, Pulled):
+                if sender == neighbour:
+                    feed.misses = 0
+                elif not asks_neighbour and self._context.now >= feed.avoid_neighbour_until:
+                    feed.misses += 1
+                    if feed.misses > 1:
+                        timeout_ns = self._context.config.answer_timeout_ns
+                        feed.avoid_neighbour_until = self._context.now + NEIGHBOUR_ATTEMPTS * timeout_ns
                 if answer.first != feed.at:
                     raise ProtocolViolation(f"SCA-11: {answer.first} was pulled instead of {feed.at}")
                 self._requests.cancel(feed.request)

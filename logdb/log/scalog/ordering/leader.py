@@ -187,7 +187,8 @@ class Leader:
             self._request_report(verdict.shard, verdict.server)
 
     def on_alive(self, server: int) -> None:
-        """This member has reported to the ordering layer. An aggregator that suspects it has failed: drop it."""
+        """A member has reported to the ordering layer. If an aggregator suspects it, the aggregator has failed: drop
+        the aggregator."""
         for suspicion in [one for one in self._suspicions if one.server == server]:
             del self._suspicions[suspicion]
             shard = self.state.shards.get(suspicion.shard)

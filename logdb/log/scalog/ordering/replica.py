@@ -85,7 +85,7 @@ class OrderingReplica:
         """SCA-4, 5, 6, 12, 14, and the invariants of Paxos. Raises AssertionError."""
         self._checker.check(self.state)
         self.paxos.check_invariants()
-        assert (self.leader is not None) == self.paxos.is_leader, "Paxos and the replica disagree about who leads"
+        assert (self.leader is not None) == self.paxos.is_leader, "Paxos and the replica disagree about the leader"
         assert self.slot == self.paxos.chosen, "a chosen command was not applied"
 
     # ---- Paxos
@@ -120,8 +120,10 @@ class OrderingReplica:
                 case paxos.Restore(slot, snapshot):
                     self.state, self.slot = OrderingState.from_bytes(snapshot), slot
                     self._snapshot_bytes = len(snapshot)
-                case paxos.Confirmed():
+                case paxos.Confirmed(token) if token == self._token:
                     self._confirmed()
+                case paxos.Confirmed():
+                    pass  # of requests that were rejected meanwhile
                 case paxos.Elected():
                     self.leader = Leader(self.config, self.state, self._out, now)
                     self.leader.start(now)
@@ -149,11 +151,8 @@ class OrderingReplica:
         for id, clients in self._pending_changes.items():
             for client in clients:
                 self._send_not_leader(client, id)
-        for client, request in self._tail_requests | self._confirming:
-            self._send_not_leader(client, request)
         self._pending_changes.clear()
-        self._tail_requests.clear()
-        self._confirming.clear()
+        self._reject_tail_requests()
 
     def _send_not_leader(self, client: Address, request: int) -> None:
         leader = self.paxos.leader
@@ -284,26 +283,32 @@ class OrderingReplica:
         self._out.append(Send(sender, ViewResponse(request.request, self.state.view())))
 
     def _tail_request(self, request: TailRequest, sender: Address, now: int) -> None:
-        if self.leader is None:
-            self._send_not_leader(sender, request.request)
-        else:
+        if self.leader is not None or (request.allow_follower and self.paxos.leader not in ("", self.config.address)):
             self._tail_requests[sender, request.request] = None
+        else:
+            self._send_not_leader(sender, request.request)
 
     def _confirm(self, now: int) -> None:
-        """Confirm that this replica still leads, once for all requests since the last confirmation."""
+        """Confirm that this replica still leads, or its leader, once for all requests since the last confirmation."""
         self._confirming, self._tail_requests = self._tail_requests, {}
         self._token += 1
-        self._absorb(self.paxos.read_index(self._token, now), now)
+        try:
+            self._absorb(self.paxos.read_index(self._token, now), now)
+        except paxos.NotLeader:
+            self._reject_tail_requests()
 
     def _confirmed(self) -> None:
-        assert self.leader is not None
         state, leader = self.state, self.leader
+        of_leader = (tuple(leader.unreachable), leader.interval_ns) if leader is not None else ()
         for client, request in self._confirming:
-            unreachable = tuple(leader.unreachable)
-            tail = TailResponse(
-                request, state.last, state.oldest, state.version, state.cut, unreachable, leader.interval_ns
-            )
+            tail = TailResponse(request, state.last, state.oldest, state.version, state.cut, *of_leader)
             self._out.append(Send(client, tail))
+        self._confirming.clear()
+
+    def _reject_tail_requests(self) -> None:
+        for client, request in self._tail_requests | self._confirming:
+            self._send_not_leader(client, request)
+        self._tail_requests.clear()
         self._confirming.clear()
 
     def _change(self, change: ChangeRequest, sender: Address, now: int) -> None:

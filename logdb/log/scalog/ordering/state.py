@@ -1,6 +1,6 @@
 """The replicated state of the ordering layer: a deterministic state machine that changes only by commands.
 
-`apply(command)` returns what it has changed. All replicas apply the same commands in the same order and so have the
+`apply(command)` returns its changes. All replicas apply the same commands in the same order and so have the
 same state, byte for byte (`to_bytes`). Nothing here is speculative: the next GSN, an epoch or the set of spares changes
 when a command is applied (SCA-5). An outdated command has no effect.
 

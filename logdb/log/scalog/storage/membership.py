@@ -55,6 +55,8 @@ class Membership:
         self._joined_at_head: int | None = None
         self._sessions_durable_at = 0
         self._reported: Report | None = None
+        self._reported_at = 0
+        self._has_news = False
         self._disk_progress_at = 0
 
     # ---- starting
@@ -318,6 +320,7 @@ class Membership:
             return
         ends = tuple([(copy.id, copy.durable) for copy in shard.copies.values() if copy.sealed is None])
         report = self._reported = Report(config.shard, config.epoch, shard.server, self._meta.placed, ends)
+        self._reported_at, self._has_news = shard.now, False
         if config.reports_to:
             shard.out.append(Send(config.reports_to, report))
         if not config.reports_to or self._upstream.is_parent_silent():
@@ -332,8 +335,7 @@ class Membership:
             moved = self._meta.persisted(end)
             if waiting and end >= self._token_at:
                 self._request_update()
-            if moved and shard.config is not None:
-                self._report()
+            self._has_news |= moved
             return
         copy = shard.copies.get(int(journal.rpartition("-")[2]))
         if copy is None or end <= copy.durable:
@@ -354,7 +356,8 @@ class Membership:
         if shard.config is None:
             self._request_update_if_due()
             return
-        if not self._is_disk_stuck():
+        is_due = self._has_news or shard.now >= self._reported_at + settings.heartbeat_ns // 2
+        if is_due and not self._is_disk_stuck():
             self._report()
         needs_goal = shard.server in shard.config.joining and self._joined_at_head is None
         quiet_since = max(self._upstream.last_message_at(), self._update_requested_at)

@@ -225,9 +225,15 @@ class Replication:
         shard.out.append(Persist(copy.journal, first, records))
 
     def on_backup_durable(self, copy: SegmentReplica) -> None:
-        """Acknowledge records that are now durable, and request more if they did not come from the primary."""
-        if copy.source:
-            again = copy.durable == copy.end and copy.durable < self._target(copy) and not self._is_primary(copy)
+        """Acknowledge records that are now durable, and request more if they did not come from the primary.
+
+        Cuts follow the reports. A primary needs acknowledgements only to move its window and to send lost records
+        again, so it gets them with the next tick, or for a quarter of the window."""
+        if not copy.source:
+            return
+        again = copy.durable == copy.end and copy.durable < self._target(copy) and not self._is_primary(copy)
+        is_large = copy.bytes_between(copy.acknowledged, copy.durable) >= self._shard.settings.window_bytes // 4
+        if again or is_large or not self._is_primary(copy):
             self._shard.out.append(Send(copy.source, self._ack(copy, again=again)))
 
     def _acknowledge(self, copy: SegmentReplica, to: Address, *, again: bool) -> None:
@@ -286,6 +292,8 @@ class Replication:
                 self._retransmit(own, backup)
         others = [] if shard.is_replaced else shard.sources()
         for copy in shard.copies.values():
+            if copy.source and copy.acknowledged < copy.durable:
+                shard.out.append(Send(copy.source, self._ack(copy, again=False)))
             if not copy.whole and others:
                 member = shard.rng.choice(others)
                 shard.out.append(Send(member.address, SessionsRequest(shard.number, copy.id, copy.began)))

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from logdb.log.counter import messages as m
 
 from logdb.cores.context import ClientContext, PendingRequests
-from logdb.cores.effects import Call as Asked
-from logdb.cores.effects import Create, Effect, Event, Journal, Persist, Persisted, Received, Send, TimerFired
+from logdb.cores.effects import Call, Create, Effect, Event, Journal, Persist, Persisted, Received, Send, TimerFired
 from logdb.log import requests
 from logdb.log.contract import AppendId
 from logdb.log.engine import (
@@ -35,7 +34,7 @@ JOURNAL = "log"
 
 @dataclass(frozen=True, slots=True)
 class KeeperConfig(ServerConfig):
-    """A server of `counter`. `step`: of the GSNs."""
+    """A server of `counter`. `step`: the distance between two GSNs."""
 
     role: ClassVar[str] = "keeper"
 
@@ -43,7 +42,7 @@ class KeeperConfig(ServerConfig):
 
 
 class Keeper:
-    """Numbers records, and answers once they are on the medium."""
+    """Numbers records, and answers when they are durable."""
 
     def __init__(self, config: KeeperConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self.step = config.step
@@ -61,7 +60,7 @@ class Keeper:
             self.waiting.append((self.end, event.sender, event.message.request, first))
             return [Persist(JOURNAL, first, records)]
         if isinstance(event, Received):
-            return [Send(event.sender, m.End(event.message.request, (self.end - 1) * self.step, (1, 2)))]
+            return [Send(event.sender, m.EndResponse(event.message.request, (self.end - 1) * self.step, (1, 2)))]
         if isinstance(event, Persisted):
             done = [one for one in self.waiting if one[0] <= event.end]
             self.waiting = [one for one in self.waiting if one[0] > event.end]
@@ -73,7 +72,7 @@ class Keeper:
 
 
 class Client:
-    """Appends and asks for the tail."""
+    """The client core: appends records and requests the tail."""
 
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self._context = ClientContext(config, rng)
@@ -85,25 +84,25 @@ class Client:
     def handle(self, event: Event, now: int) -> list[Effect]:
         context = self._context
         context.now = now
-        if isinstance(event, Asked):
+        if isinstance(event, Call):
             context.open(event.call, event.request.deadline, lambda: context.answer(event.call, TimeoutError()))
-            self._ask(event.call, event.request)
+            self._send_request(event.call, event.request)
         elif isinstance(event, Received):
             self._requests.on_reply(event.message.request, event.message, event.sender)
         elif isinstance(event, TimerFired):
             context.fire_timers()
         return context.effects()
 
-    def _ask(self, call: int, request: Any) -> None:
+    def _send_request(self, call: int, request: Any) -> None:
         context, number = self._context, self._context.next_number()
         is_append = isinstance(request, requests.Append)
 
-        def answered(answer: Any, sender: str) -> None:
+        def on_answer(answer: Any, sender: str) -> None:
             gsns = range(answer.first, answer.first + len(request.records)) if is_append else ()
             context.answer(call, requests.AppendResult(list(gsns), [0] * len(gsns)) if is_append else answer.last)
 
-        message = m.Put(number, request.records) if is_append else m.AskEnd(number)
-        self._requests.send(number, message, lambda attempt: context.config.ordering[0], answered)
+        message = m.Put(number, request.records) if is_append else m.EndRequest(number)
+        self._requests.send(number, message, lambda attempt: context.config.ordering[0], on_answer)
 
     def append_id(self, call: int) -> AppendId | None:
         return None
@@ -119,8 +118,8 @@ KEEPER = Role(
     title="the keeper of a counter",
     config=KeeperConfig,
     build=Keeper,
-    accepts=frozenset({m.Put, m.AskEnd}),
-    sends=frozenset({m.Numbered, m.End}),
+    accepts=frozenset({m.Put, m.EndRequest}),
+    sends=frozenset({m.Numbered, m.EndResponse}),
     metrics=lambda core: [Metric("counter_end", "The next number.", core.end)],
 )
 VIEW = SimpleNamespace(version=1, shards=(), next_shard=1, oldest=1, spares=())
@@ -136,9 +135,9 @@ ENGINE = Engine(
         prefix="counter_",
         header_bytes=0,
         batches={m.Put: Batch.RECORDS},
-        client_accepts=frozenset({m.Numbered, m.End}),
+        client_accepts=frozenset({m.Numbered, m.EndResponse}),
         client_sends=frozenset({m.Put}),
-        rights={m.Put: Right.WRITE, m.AskEnd: Right.READ},
+        rights={m.Put: Right.WRITE, m.EndRequest: Right.READ},
         appends=frozenset({m.Put}),
     ),
     operations=Operations(
@@ -149,14 +148,14 @@ ENGINE = Engine(
         shard_size=lambda config: 1,
         policy_of=lambda config: "",
         storage_role="keeper",
-        tail_request=m.AskEnd,
-        view_request=m.AskEnd,
+        tail_request=m.EndRequest,
+        view_request=m.EndRequest,
         frontier_of=lambda answer: (
             SimpleNamespace(last=answer.last, oldest=1, cut=0, interval_ns=0, unreachable=())
-            if isinstance(answer, m.End)
+            if isinstance(answer, m.EndResponse)
             else None
         ),
-        configuration_of=lambda answer: VIEW if isinstance(answer, m.End) else None,
+        configuration_of=lambda answer: VIEW if isinstance(answer, m.EndResponse) else None,
         servers_of=lambda view: (),
         empty_configuration=VIEW,  # type: ignore[arg-type]
     ),

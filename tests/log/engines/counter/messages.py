@@ -16,20 +16,20 @@ class Put(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """The answer: their GSNs begin at `first`."""
+    """Keeper to client: the GSNs of the records begin at `first`."""
 
     request: int
     first: int
 
 
-class AskEnd(NamedTuple):
-    """Client to keeper: what is the tail?"""
+class EndRequest(NamedTuple):
+    """Client to keeper: a request for the tail."""
 
     request: int
 
 
-class End(NamedTuple):
-    """The answer."""
+class EndResponse(NamedTuple):
+    """Keeper to client: the tail."""
 
     request: int
     last: int

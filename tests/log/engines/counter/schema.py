@@ -6,7 +6,12 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 INT64 = FieldDescriptorProto.TYPE_INT64
-MESSAGES = {"Put": ["request"], "Numbered": ["request", "first"], "AskEnd": ["request"], "End": ["request", "last"]}
+MESSAGES = {
+    "Put": ["request"],
+    "Numbered": ["request", "first"],
+    "EndRequest": ["request"],
+    "EndResponse": ["request", "last"],
+}
 
 _file = FileDescriptorProto(name="counter.proto", package="counter", syntax="proto3")
 for name, fields in MESSAGES.items():
@@ -16,7 +21,7 @@ for name, fields in MESSAGES.items():
 kind.field.add(name="labels", number=3, type=INT64, label=FieldDescriptorProto.LABEL_REPEATED)
 kinds = _file.message_type.add(name="Kinds")
 kinds.oneof_decl.add(name="kind")
-WIRE_NAMES = ("counter_put", "counter_numbered", "counter_ask_end", "counter_end")
+WIRE_NAMES = ("counter_put", "counter_numbered", "counter_end_request", "counter_end_response")
 for number, (name, wire_name) in enumerate(zip(MESSAGES, WIRE_NAMES, strict=True), 200):
     kinds.field.add(
         name=wire_name,
