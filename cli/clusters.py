@@ -168,7 +168,7 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
 
 
 def _what_runs(path: Path) -> str:
-    """The state of a cluster whose `up` was interrupted, and what to do next."""
+    """The state of a cluster whose `up` was interrupted, and the next command."""
     from logdb.admin import processes
     from logdb.admin.layout import FILE
 

@@ -9,7 +9,7 @@ from importlib import metadata
 
 import click
 
-from . import bench, clusters, data, logs, scripts, security, serving, shell, transfer, upkeep
+from . import backups, bench, clusters, data, logs, named_logs, scripts, security, serving, shell, transfer, upkeep
 from .failing import EXIT_CODES, OneLineGroup
 from .session import Session, database
 
@@ -40,6 +40,21 @@ def cli(ctx: click.Context) -> None:
         session.credentials.setdefault("token", os.environ["LOGDB_TOKEN"])
 
 
+@click.command("help")
+@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def show_help(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a COMMAND, such as `logdb help cluster status`; without one, the list of commands."""
+    at = ctx.find_root()
+    for word in words:
+        group = at.command
+        found = group.get_command(at, word) if isinstance(group, click.Group) else None
+        if found is None:
+            raise click.UsageError(f"no command {' '.join(words)!r}; `logdb help` lists them")
+        at = click.Context(found, at, word)
+    click.echo(at.get_help())
+
+
 for command in (
     data.put,
     data.get,
@@ -54,17 +69,22 @@ for command in (
     shell.shell,
     transfer.import_,
     transfer.export,
+    upkeep.info,
     upkeep.compact,
     upkeep.pin,
     upkeep.unpin,
     upkeep.checkpoint,
     upkeep.verify,
     upkeep.audit,
+    backups.backup,
+    backups.restore,
     bench.bench,
+    named_logs.named_log,
     logs.log,
     serving.serve,
     security.certificates,
     security.token,
     clusters.cluster,
+    show_help,
 ):
     cli.add_command(command)

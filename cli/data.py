@@ -40,15 +40,47 @@ def put(session: Session, key: str, value: str, label: str, notation: Notation, 
 
 
 @click.command()
-@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@click.option("--prefix", metavar="P", help="Delete the keys that begin with P instead; '' deletes all keys.")
+@click.option("--start", metavar="KEY", help="Delete the keys from KEY on instead.")
+@click.option("--end", metavar="KEY", help="Delete the keys before KEY instead.")
 @label
 @notation
 @as_json
 @database
 @click.pass_obj
-def delete(session: Session, keys: Sequence[str], label: str, notation: Notation, as_json: bool) -> None:
-    """Delete keys, all at once; they need not exist. Prints the version."""
-    write(session, dict.fromkeys(map(notation.read, keys)), label, as_json, create=False)
+def delete(
+    session: Session,
+    keys: Sequence[str],
+    prefix: str | None,
+    start: str | None,
+    end: str | None,
+    label: str,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """Delete keys, all at once; they need not exist. Prints the version.
+
+    A prefix or a range is one small record in the log, whatever it holds.
+    """
+    low, high, begin = (None if text is None else notation.read(text) for text in (start, end, prefix))
+    has_range = low is not None or high is not None
+    if bool(keys) + has_range + (begin is not None) != 1:
+        raise click.UsageError("give keys, or --prefix, or --start and --end")
+    if keys:
+        write(session, dict.fromkeys(map(notation.read, keys)), label, as_json, create=False)
+        return
+    if session.transaction is not None:
+        if begin is None:
+            session.transaction.delete_range(low, high)
+        else:
+            session.transaction.delete_prefix(begin)
+        return
+    with session.open(read_only=False, create=False) as db:
+        version = (
+            db.delete_range(low, high, label=label) if begin is None else db.delete_prefix(begin, label=label)
+        )
+    rendering.answer(as_json, {"version": version}, f"version {version}")
 
 
 def write(
@@ -329,8 +361,8 @@ def watch(
     notation: Notation,
     as_json: bool,
 ) -> None:
-    """Print commits as they happen, without gaps: version, time, label and changes (KEY=VALUE, or -KEY for a
-    deletion).
+    """Print commits as they happen, without gaps: version, time, label and changes (KEY=VALUE, -KEY for a deletion, or
+    -[START, END) for the deletion of a range).
 
     Ctrl-C ends it and prints the version to continue from with --since.
     """
@@ -359,11 +391,20 @@ def _time(change: Change) -> str | None:
 
 def _change_json(change: Change, notation: Notation) -> str:
     changes = [{"key": notation.json(key), "value": notation.json(value)} for key, value in change.changes.items()]
-    return rendering.line({"version": change.version, "time": _time(change), "label": change.label, "changes": changes})
+    line = {"version": change.version, "time": _time(change), "label": change.label, "changes": changes}
+    if change.deleted:
+        line["deleted"] = [
+            {"start": notation.json(start), "end": None if end is None else notation.json(end)}
+            for start, end in change.deleted
+        ]
+    return rendering.line(line)
 
 
 def _change_line(change: Change, notation: Notation) -> str:
     parts = [
+        f"-[{notation.show(start)}, {'...' if end is None else notation.show(end)})" for start, end in change.deleted
+    ]
+    parts += [
         f"-{notation.show(key)}" if value is None else f"{notation.show(key)}={notation.show(value)}"
         for key, value in change.changes.items()
     ]

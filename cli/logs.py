@@ -1,4 +1,4 @@
-"""The shared log by itself: append, read, subscribe, trim and tail, in a directory or on a cluster."""
+"""The shared log without a database: append, read, subscribe, trim and tail, in a directory or on a cluster."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def rows(
     notation: Notation = TEXT,
     tables: bool = True,
 ) -> None:
-    """Rows as they come: a table on a terminal (if `tables`), else tab-separated lines, or one JSON object
+    """Prints rows one by one: a table on a terminal (if `tables`), else tab-separated lines, or one JSON object
     each.
     """
     write = sys.stdout.write  # click.echo flushes every line

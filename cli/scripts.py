@@ -98,7 +98,7 @@ def txn(
       scan [--prefix P] [--start KEY] [--end KEY] [--reverse] [--limit N]
       put KEY VALUE
       multi-put KEY VALUE [KEY VALUE]... [--delete KEY]
-      delete KEY...
+      delete KEY... | delete --prefix P | delete [--start KEY] [--end KEY]
       check KEY equals VALUE | check KEY absent | check KEY exists
     The reads see one snapshot and the writes made before them. All writes become visible at once at the
     end, or none: a check that fails, a mistake in a line and a conflict with another transaction abort it
@@ -120,7 +120,7 @@ def txn(
                     _run_in_transaction(ctx, line, flags)
         finally:
             session.shell_db, session.transaction = outer, None
-    if transaction.writes:
+    if not transaction.writes_nothing:
         document = {"committed": True, "version": transaction.version, "id": identity}
         rendering.answer(as_json, document, f"committed at version {transaction.version}")
     else:

@@ -136,7 +136,7 @@ def _set_database(ctx: click.Context, param: click.Parameter, value: Any) -> Non
     session.choose(**{_CHOICES[str(param.name)]: value}, is_explicit=is_explicit)
 
 
-def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) -> dt.datetime | None:
+def moment_time(ctx: click.Context, param: click.Parameter, value: str | None) -> dt.datetime | None:
     if value is None:
         return None
     try:
@@ -242,7 +242,7 @@ def moment(command: F) -> F:
     for option in (
         click.option(
             "--at-time",
-            callback=_moment_time,
+            callback=moment_time,
             metavar="TIME",
             help="Read as of a time: 2024-05-01T12:30 (local, unless it names its zone) or seconds since the epoch.",
         ),

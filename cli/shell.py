@@ -114,7 +114,8 @@ class Shell(cmd.Cmd):
             self._open_transaction.close()
         finally:
             self._session.transaction = None
-        click.echo(f"committed at version {transaction.version}" if transaction.writes else "nothing was to be written")
+        what = f"committed at version {transaction.version}"
+        click.echo("nothing was to be written" if transaction.writes_nothing else what)
 
     def _abort(self, args: Sequence[str]) -> None:
         self._transaction_needed()

@@ -1,15 +1,16 @@
-"""Maintenance of a database: compact, pin, unpin, checkpoint, verify, audit."""
+"""Maintenance of a database: info, compact, pin, unpin, checkpoint, verify, audit."""
 
 from __future__ import annotations
 
 import click
 
 import logdb
-from logdb.api import inspection
+from logdb.api import inspection, timestamps
+from logdb.tables import IndexesVerified
 
 from . import rendering
 from .failing import Negative
-from .session import Session, as_json, database
+from .session import Session, as_json, database, iso
 
 
 @click.command()
@@ -80,15 +81,51 @@ def checkpoint(session: Session, as_json: bool) -> None:
 
 
 @click.command()
+@click.option("--count", is_flag=True, help="Count the keys, too: this reads all of them.")
+@as_json
+@database
+@click.pass_obj
+def info(session: Session, count: bool, as_json: bool) -> None:
+    """Show what a database has: its versions and pins, and of a directory the sizes of its log and its checkpoint, and
+    how much of the log is garbage.
+
+    Of a cluster, `logdb cluster status` shows the servers.
+    """
+    with session.open(read_only=True) as db:
+        found = inspection.info(db)
+        keys = sum(1 for _ in db.at(found.version).scan()) if count else None
+    time = None if found.time_ns is None else iso(timestamps.moment(found.time_ns))
+    document = {**found._asdict(), "time": time, "keys": keys}
+    del document["time_ns"]
+    if as_json:
+        rendering.emit(document)
+        return
+    lines = [("database", found.path), ("newest version", f"{found.version}" + (f" of {time}" if time else ""))]
+    lines += [("oldest version", str(found.oldest_version))]
+    lines += [(f"pin {name}", f"version {version}") for name, version in sorted(found.pins.items())]
+    lines += [("keys", f"{keys:,}")] if keys is not None else []
+    if found.garbage is not None:
+        lines += [
+            ("log", f"{found.log_bytes:,} bytes, of which {found.garbage:.0%} are garbage at least"),
+            ("checkpoint", f"{found.map_bytes:,} bytes"),
+            ("in memory", f"{found.memory_bytes:,} bytes of the map"),
+        ]
+    width = max(len(name) for name, _ in lines)
+    for name, what in lines:
+        click.echo(f"{name:{width}}  {what}")
+
+
+@click.command()
 @click.option("--rebuild", is_flag=True, help="First rebuild the checkpoint from the log.")
 @as_json
 @database
 @click.pass_obj
 def verify(session: Session, rebuild: bool, as_json: bool) -> None:
-    """Check every byte on disk: the log by its checksums, the checkpoint against the log. Exit code 1 if
-    there is damage.
+    """Check every byte on disk: the log by its checksums, the checkpoint against the log. Then check the indexes
+    of all tables against their rows. Exit code 1 if there is damage.
 
-    Repair damage in the log by restoring a backup, and damage in the checkpoint (map/) with --rebuild.
+    Repair damage in the log by restoring a backup (`logdb restore`), damage in the checkpoint (map/) with --rebuild,
+    and an index by dropping it and creating it again.
     """
     path = session.directory
     if rebuild:
@@ -96,9 +133,15 @@ def verify(session: Session, rebuild: bool, as_json: bool) -> None:
             logdb.rebuild(path, progress=tick)
     with rendering.progress("verifying", is_bytes=True) as tick:
         found = inspection.verify(path, progress=tick)
+    indexes = inspection.verify_indexes(path) if not found.damage else IndexesVerified(0, 0, 0, [])
     if as_json:
         damage = [{"path": one.path, "offset": one.offset, "what": one.what} for one in found.damage]
-        rendering.emit(found._asdict() | {"damage": damage})
+        damaged = [
+            {"table": one.table_name, "index": one.index_name, "key": repr(one.key), "what": one.what}
+            for one in indexes.damage
+        ]
+        checked = {"tables": indexes.tables, "indexes": indexes.indexes, "entries": indexes.entries}
+        rendering.emit(found._asdict() | {"damage": damage} | checked | {"damaged_indexes": damaged})
     else:
         for one in found.damage:
             click.echo(str(one))
@@ -106,8 +149,17 @@ def verify(session: Session, rebuild: bool, as_json: bool) -> None:
             f"{found.bytes_checked:,} bytes, {found.records:,} records, {found.keys:,} keys in the checkpoint checked: "
             + (f"{len(found.damage)} damaged" if found.damage else "no damage")
         )
+        for wrong in indexes.damage:
+            click.echo(f"table {wrong.table_name!r}, index {wrong.index_name!r}, row {wrong.key!r}: {wrong.what}")
+        if indexes.indexes:
+            click.echo(
+                f"{indexes.indexes:,} indexes of {indexes.tables:,} tables with {indexes.entries:,} entries checked: "
+                + (f"{len(indexes.damage)} differences" if indexes.damage else "no difference")
+            )
     if found.damage:
         raise Negative(f"{path} is damaged, first in {found.damage[0].path}")
+    if indexes.damage:
+        raise Negative(f"indexes in {path} differ from their rows: drop them and create them again")
 
 
 @click.command()

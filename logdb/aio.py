@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import functools
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from itertools import islice
 from os import PathLike
@@ -24,10 +25,15 @@ from logdb.api import opening
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
 from logdb.api.results import Change, Compacted, Found, HistoryEntry, ShardHistory, Tested
 from logdb.api.timestamps import moment, nanoseconds
+from logdb.backups import restoring, taking
+from logdb.backups.catalog import Backup
+from logdb.clients.blocking_backend import BlockingBackend
 from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.errors import ConflictError, DatabaseClosed
+from logdb.named_logs import AsyncNamedLog, AsyncTransactionLog
+from logdb.named_logs.async_log import names_of
 from logdb.store.arguments import (
     check_body,
     check_flag,
@@ -42,16 +48,32 @@ from logdb.store.arguments import (
 )
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_pin, check_value
-from logdb.store.ranges import key_range, scan_ranges
-from logdb.store.records import Condition, TxnId
+from logdb.store.ranges import check_prefix, key_range, range_to_delete, scan_ranges
+from logdb.store.records import Condition, TxnId, unversioned_key, versioned_key
+from logdb.tables.async_table import AsyncTable
+from logdb.tables.codecs import Codec
+from logdb.tables.operations import Definition
 from logdb.txn.coordinator import Outcome
-from logdb.txn.retry import ATTEMPTS, nested, pauses
+from logdb.txn.retry import ATTEMPTS, Attempts, RunOptions, nested, run_options
 from logdb.txn.speculation import Misspeculated
 from logdb.txn.transaction import RangeRead, RangeReads, Workspace
 
-__all__ = ["Changes", "Committing", "Database", "Snapshot", "Transaction", "connect", "open", "shard_history"]
+__all__ = [
+    "Changes",
+    "Committing",
+    "Database",
+    "Snapshot",
+    "Transaction",
+    "backup",
+    "connect",
+    "open",
+    "restore",
+    "shard_history",
+]
 
 D = TypeVar("D")
+K = TypeVar("K")
+V = TypeVar("V")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -128,6 +150,64 @@ async def shard_history(
     return ShardHistory(through, [HistoryEntry(*entry) for entry in entries])
 
 
+async def backup(
+    db: Database,
+    to: str | PathLike[str],
+    *,
+    full: bool = False,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Backup:
+    """As `logdb.backup`, in a thread, which also calls `progress`."""
+    reader = _for_threads(db)
+    return await _in_thread(lambda tick: taking.backup(reader, to, full=full, progress=tick), progress)
+
+
+async def restore(
+    location: str | PathLike[str],
+    into: str | PathLike[str] | Database,
+    *,
+    version: int | None = None,
+    time: dt.datetime | float | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> restoring.Restored:
+    """As `logdb.restore`, in a thread, which also calls `progress`."""
+    target = _for_threads(into) if isinstance(into, Database) else into
+    return await _in_thread(
+        lambda tick: restoring.restore(location, target, version=version, time=time, progress=tick), progress
+    )
+
+
+def _for_threads(db: Database) -> sync.Database:
+    """The same database, for threads other than that of the running loop."""
+    if not isinstance(db, Database):
+        raise TypeError(f"db must be a logdb.aio.Database, not {type(db).__name__}")
+    host = db._host
+    if isinstance(host, CoroutineBackend):
+        return sync.Database(host.embedded)
+    return sync.Database(BlockingBackend(host, asyncio.get_running_loop()))
+
+
+async def _in_thread(
+    work: Callable[[Callable[[int, int | None], None]], T], progress: Callable[[int, int | None], None] | None
+) -> T:
+    """Run `work` in a thread, with a function for its progress. Cancellation ends it at its next report, and waits."""
+    cancelled = threading.Event()
+
+    def tick(done: int, total: int | None) -> None:
+        if cancelled.is_set():
+            raise InterruptedError
+        if progress is not None:
+            progress(done, total)
+
+    running = asyncio.get_running_loop().run_in_executor(None, work, tick)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        cancelled.set()
+        await asyncio.wait((running,))
+        raise
+
+
 def _close_unclaimed(opened: asyncio.Future[EmbeddedBackend]) -> None:
     """Close a database whose opening was cancelled."""
     if not opened.cancelled() and opened.exception() is None:
@@ -196,13 +276,21 @@ class Transaction(Workspace):
 
     reader: AsyncReader
 
-    async def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
+    def log(self, name: str) -> AsyncTransactionLog:
+        """As `logdb.Transaction.log`."""
+        return AsyncTransactionLog(self, name)
+
+    @overload
+    async def get(self, key: bytes) -> bytes | None: ...
+    @overload
+    async def get(self, key: bytes, default: D) -> bytes | D: ...
+    async def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
         """As `logdb.Transaction.get`."""
         found: dict[bytes, bytes] = {}
         if self.unread((key,), found):
             value = await self.reader.get(key, self.snapshot)
             return default if value is None else value
-        return found.get(key, default)
+        return found[key] if key in found else default  # noqa: SIM401 - the types differ
 
     async def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """As `logdb.Transaction.multi_get`."""
@@ -266,8 +354,8 @@ class Changes:
     Awaiting it first returns when the feed has begun, so that a version that cannot be watched is rejected there.
     """
 
-    def __init__(self, feed: AsyncChangeFeed, timeout: float | None) -> None:
-        self._feed, self._timeout = feed, timeout
+    def __init__(self, feed: AsyncChangeFeed, timeout: float | None, with_keys_of: AsyncBackend | None) -> None:
+        self._feed, self._timeout, self._with_keys_of = feed, timeout, with_keys_of
 
     async def _begun(self) -> Changes:
         await self._feed.begun()
@@ -279,6 +367,10 @@ class Changes:
     async def __aiter__(self) -> AsyncIterator[Change]:
         try:
             while (change := await self._feed.poll(self._timeout)) is not None:
+                if self._with_keys_of is not None and change.deleted:
+                    before = Snapshot(self._with_keys_of, change.version - 1)
+                    keys = [key for start, end in change.deleted async for key, _ in before.scan(start, end)]
+                    change = change.with_deleted(keys)
                 yield change
         finally:
             await self._feed.close()
@@ -379,6 +471,21 @@ class Database:
         check_key(key)
         return (await self._host.write({key: None}, label))[0]
 
+    async def delete_range(self, start: bytes | None = None, end: bytes | None = None, *, label: str = "") -> int:
+        """As `logdb.Database.delete_range`."""
+        return (await self._host.write({}, label, (), range_to_delete(start, end)))[0]
+
+    async def delete_prefix(self, prefix: bytes, *, label: str = "") -> int:
+        """As `logdb.Database.delete_prefix`."""
+        return (await self._host.write({}, label, (), range_to_delete(None, None, prefix)))[0]
+
+    async def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes:
+        """As `logdb.Database.append`."""
+        check_prefix(prefix)
+        check_value(prefix, value)
+        key = unversioned_key(prefix, 0)
+        return versioned_key(key, (await self._host.write({key: value}, label, (), (), 1))[0])
+
     async def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
         """As `logdb.Database.multi_put`."""
         return (await self._host.write(checked_items(items), label))[0]
@@ -396,8 +503,29 @@ class Database:
         check_flag("guard_writes", guard_writes)
         return Committing(self._host, read_only, label, guard_writes)
 
+    @overload
+    async def run(
+        self,
+        body: Callable[[Transaction], Awaitable[T]],
+        *,
+        read_only: bool = False,
+        label: str | None = None,
+        attempts: int = ATTEMPTS,
+        timeout: float | None = None,
+    ) -> T: ...
+    @overload
     async def run(
         self, body: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    async def run(  # type: ignore[misc]  # a parameter of the body may have the name of an option
+        self,
+        body: Callable[..., Awaitable[T]],
+        *args: Any,
+        read_only: bool = False,
+        label: str | None = None,
+        attempts: int = ATTEMPTS,
+        timeout: float | None = None,
+        **kwargs: Any,
     ) -> T:
         """As `logdb.Database.run`, for an async function `body(txn, *args, **kwargs)`.
 
@@ -405,22 +533,20 @@ class Database:
         that version is lost, or others have written since, the result of `body` is discarded and it runs again. Until
         the first read that a server answers, `txn.snapshot` is 0.
         """
-        return await self.attempt(getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
+        check_body(body)
+        return await self.attempt(run_options(body, label, attempts, read_only, timeout), body, *args, **kwargs)
 
     async def attempt(
         self,
-        label: str,
-        attempts: int,
+        options: RunOptions,
         body: Callable[Concatenate[Transaction, P], Awaitable[T]],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """As `run`, with the transaction's `label` and the number of `attempts` given. Raises TypeError for a plain
-        function.
-        """
+        """As `run`, with its `options`. Raises TypeError for a plain function."""
         check_body(body)
-        pause = pauses(attempts)
-        may_speculate = True
+        attempts = Attempts(options)
+        may_speculate = not options.read_only
         task = asyncio.current_task()
         if task in self._running:
             raise nested()
@@ -428,7 +554,10 @@ class Database:
         try:
             while True:
                 try:
-                    async with Committing(self._host, False, label, False, may_speculate=may_speculate) as txn:
+                    async with Committing(
+                        self._host, options.read_only, options.label, False, may_speculate=may_speculate
+                    ) as txn:
+                        attempts.begin(txn)
                         running = body(txn, *args, **kwargs)
                         if not isinstance(running, Awaitable):
                             raise TypeError(
@@ -437,14 +566,27 @@ class Database:
                         return await running
                 except Misspeculated:
                     may_speculate = False
-                except ConflictError:
-                    may_speculate = True
-                    wait = next(pause, None)
-                    if wait is None:
-                        raise
-                    await asyncio.sleep(wait)
+                except ConflictError as conflict:
+                    may_speculate = not options.read_only
+                    await asyncio.sleep(attempts.pause(conflict))
         finally:
             self._running.discard(task)
+
+    @overload
+    def table(self, name: str, *, key: type[K], value: Codec[V]) -> AsyncTable[K, V]: ...
+    @overload
+    def table(self, name: str, *, key: tuple[type, ...], value: Codec[V]) -> AsyncTable[tuple[Any, ...], V]: ...
+    def table(self, name: str, *, key: Any, value: Codec[V]) -> AsyncTable[Any, V]:
+        """As `logdb.Database.table`."""
+        return AsyncTable(Definition(name, key, value), self)
+
+    def log(self, name: str) -> AsyncNamedLog:
+        """As `logdb.Database.log`."""
+        return AsyncNamedLog(self, name)
+
+    async def logs(self) -> list[str]:
+        """As `logdb.Database.logs`."""
+        return await names_of(await self.at())
 
     async def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
         """As `logdb.Database.outcome`."""
@@ -460,14 +602,16 @@ class Database:
         keys: Iterable[bytes] | None = None,
         since: int | None = None,
         timeout: float | None = None,
+        deleted_keys: bool = False,
     ) -> Changes:
         """As `logdb.Database.watch`, as an asynchronous iterator.
 
         Errors are raised with the first item, or when the result is awaited.
         """
         watched, wait_s = watched_keys(prefix, keys), checked_wait(timeout)
+        check_flag("deleted_keys", deleted_keys)
         after = None if since is None else checked_version(since)
-        return Changes(self._host.feed(after, prefix, watched), wait_s)
+        return Changes(self._host.feed(after, prefix, watched), wait_s, self._host if deleted_keys else None)
 
     # ---- upkeep
 
@@ -542,7 +686,7 @@ class Committing:
         txn = self._txn
         aborts = kind is not None or txn.is_over
         txn.close()
-        if not aborts and (txn.writes or txn.speculated is None):
+        if not aborts and (not txn.writes_nothing or txn.speculated is None):
             txn.version = await self._host.commit(txn)
             return
         self._host.end(txn)

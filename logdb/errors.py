@@ -3,16 +3,20 @@
     LogDBError
     |-- ConflictError           retry      another transaction changed what this one had read
     |-- Unavailable             retry      nothing was done: the disk is full, the database is held by another process
-    |   `-- DatabaseInUse
+    |   |-- DatabaseInUse
+    |   `-- IndexUnavailable
     |-- OutcomeUnknown          ask        db.outcome(error.txn_id) returns it, perhaps after opening the database again
     |-- VersionTrimmed          give up    the version was compacted away; error.oldest is the oldest one left
     |-- FutureVersion           give up    the version does not exist yet; error.newest is the newest one
     |-- ReadOnly                give up    a write through a database or transaction that only reads
+    |-- UniqueViolation         give up    another row has the same values of the fields of a unique index
+    |-- TableMismatch           give up    a table or an index was created with other types, format or fields
     |-- AccessDenied            give up    no token, a wrong one, or a right that it does not have
     |-- LimitExceeded           give up    (also a ValueError) larger than the named limit; nothing was written
     |   |-- KeyTooLarge
     |   |-- ValueTooLarge
     |   `-- TransactionTooLarge
+    |-- BackupError             give up    a backup cannot be continued or restored as asked; the message says why
     |-- DatabaseClosed          give up    used after close(), or inherited from the parent process by a fork()
     |-- NotADatabase            give up    the directory holds something else
     |-- UnsupportedFormat       give up    written by a version of LogDB newer than this one
@@ -26,18 +30,20 @@ from __future__ import annotations
 
 from enum import Enum
 from os import PathLike, fspath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from logdb.system.forking import forked_text
 
 __all__ = [
     "AccessDenied",
     "Advice",
+    "BackupError",
     "ConflictError",
     "Corruption",
     "DatabaseClosed",
     "DatabaseInUse",
     "FutureVersion",
+    "IndexUnavailable",
     "KeyTooLarge",
     "LimitExceeded",
     "LogDBError",
@@ -45,8 +51,10 @@ __all__ = [
     "OutcomeUnknown",
     "ProtocolMismatch",
     "ReadOnly",
+    "TableMismatch",
     "TransactionTooLarge",
     "Unavailable",
+    "UniqueViolation",
     "UnsupportedFormat",
     "ValueTooLarge",
     "VersionTrimmed",
@@ -81,10 +89,12 @@ class ConflictError(LogDBError):
     Attributes: `key` (the key that changed), `version` (the version that won), `winner` (the label of the
     transaction that wrote it, "" if it had none), `snapshot` (the version that the loser had read). Where a server was
     killed before what the transaction had read was durable, or its snapshot was compacted away while the connection to
-    the servers was lost, `key` is empty and `version` 0.
+    the servers was lost, `key` is empty and `version` 0. `attempts`: when `Database.run` raises the error, how often
+    it had run the function.
     """
 
     advice = Advice.RETRY
+    attempts = 1
 
     def __init__(self, key: bytes, version: int, winner: str, snapshot: int, *, in_range: bool) -> None:
         self.key, self.version, self.winner, self.snapshot = key, version, winner, snapshot
@@ -132,6 +142,39 @@ class DatabaseInUse(Unavailable):
         super().__init__(
             f"{self.path} is open for writing by {holder}; close it there, or open it here with read_only=True"
         )
+
+
+class IndexUnavailable(Unavailable):
+    """The index called `index` of the table `table` cannot be queried while it is built."""
+
+    def __init__(self, table: str, index: str) -> None:
+        self.table, self.index = table, index
+        super().__init__(
+            f"the index {index!r} of the table {table!r} is being built; wait until create_index returns, or call it to"
+            " continue a building that was interrupted"
+        )
+
+
+class UniqueViolation(LogDBError):
+    """A row was refused, because another one has the same values of the fields of a unique index.
+
+    `table`, `index`: their names. `fields`: the values. `key`: of the row that was refused, and `holder`: of the other
+    one, both as tuples.
+    """
+
+    def __init__(
+        self, table: str, index: str, fields: tuple[Any, ...], key: tuple[Any, ...], holder: tuple[Any, ...]
+    ) -> None:
+        self.table, self.index, self.fields, self.key, self.holder = table, index, fields, key, holder
+        super().__init__(
+            f"the row {key!r:.100} of the table {table!r} has {fields!r:.200} in the unique index {index!r}, as the row"
+            f" {holder!r:.100} has; nothing was written"
+        )
+
+
+class TableMismatch(LogDBError):
+    """A table was opened, or an index declared, otherwise than it was created; or the table's keys belong to something
+    else."""
 
 
 class OutcomeUnknown(LogDBError):
@@ -213,6 +256,11 @@ class DatabaseClosed(LogDBError):
     def __init__(self, path: str, parent: int = 0) -> None:
         self.path, self.parent = path, parent
         super().__init__(f"{path} was {forked_text(parent)}" if parent else f"{path} is closed")
+
+
+class BackupError(LogDBError):
+    """A backup cannot be continued or restored as asked: it is of another database, has no such version, or its target
+    is not empty. Nothing was changed."""
 
 
 class NotADatabase(LogDBError):

@@ -1,8 +1,9 @@
 """The changes in a range of versions, from the log, each with its type: insert, update or delete.
 
 A row is a key that a committed transaction wrote, in the order of the log, as `db.watch` reports it. For that a task
-needs one range of the log and nothing else. To distinguish an insert from an update, or to report the old value, it
-needs the previous value of the key, which any earlier range may contain. So with types or old values:
+needs one range of the log and nothing else; a range delete is reported as a deletion of each key that existed, which
+the task reads from the database, just before that version. To distinguish an insert from an update, or to report the
+old value, it needs the previous value of the key, which any earlier range may contain. So with types or old values:
 
 1. each task reduces its own range to the newest version of each key and leaves that as a run for the tasks after it; 2.
 the previous value of a key is its previous row in the same range; for its first row there, the row of the nearest
@@ -17,6 +18,7 @@ of the log. Before version 1 there is no snapshot.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,9 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logdb.store.ranges import joined
 from spark_export.checksums import Numbers
 from spark_export.columns import OutputColumns
 from spark_export.decoding import ITEMS, KeyRange, Labels, decoded, filled
+from spark_export.places import RangeDeletion
 from spark_export.runs import (
     PARTITION_BYTES,
     RUN,
@@ -52,6 +56,8 @@ COLUMNS: Final = {
 }
 LABEL: Final = "_commit_label"
 OLD_VALUE: Final = "old_value"
+DELETED_ROWS: Final = 100_000
+"""Maximum number of rows of a range delete in one table."""
 _VALUES: Final = pa.schema([RUN.field(name) for name in ("key", "value", "large")])
 _TYPES: Final = pa.array(["insert", "update", "delete"])
 
@@ -131,8 +137,42 @@ class Changes:
 
     def _decoded(self, log_range: LogRange, labels: Labels | None) -> Iterator[pa.Table]:
         for part in log_range.parts:
-            for batch in decoded(self.plan, part, self.keys, copies=False, after=self.since, labels=labels):
-                yield pa.Table.from_batches([batch])
+            deletions: list[RangeDeletion] = []
+            for batch in decoded(
+                self.plan, part, self.keys, copies=False, after=self.since, labels=labels, deletions=deletions
+            ):
+                if not batch.num_rows:
+                    continue
+                table = pa.Table.from_batches([batch])
+                # Range deletes among these records are known by now; rows are in the order of the log.
+                while deletions and deletions[0].deleted.version <= batch.column("gsn")[-1].as_py():
+                    before = int(np.searchsorted(table.column("gsn").to_numpy(), deletions[0].deleted.version))
+                    yield table.slice(0, before)
+                    table = table.slice(before)
+                    yield from self._deleted(_of_one_commit(deletions))
+                yield table
+            while deletions:
+                yield from self._deleted(_of_one_commit(deletions))
+
+    def _deleted(self, deletions: list[RangeDeletion]) -> Iterator[pa.Table]:
+        """A deletion of each key that the range deletes of one commit have deleted. Raises VersionTrimmed."""
+        ((version, _, _), time, written), source, holder = deletions[0], self.plan.source, object()
+        if version == 1:
+            return
+        source.lease(holder, version - 1)
+        try:
+            with source.database() as database:
+                before = database.at(version - 1)
+                ranges = [KeyRange(one.deleted.start, one.deleted.end) for one in deletions]
+                kept = [self.keys.within(keys.low, keys.high) for keys in ranges]
+                keys = joined([(keys.low, keys.high) for keys in kept if keys.high is None or keys.low < keys.high])
+                rows = (key for start, end in keys for key, _ in before.scan(start, end) if key not in written)
+                while some := list(islice(rows, DELETED_ROWS)):
+                    columns = [some, [None] * len(some), [False] * len(some)]
+                    columns += [[number] * len(some) for number in (version, version, time)]
+                    yield pa.table([pa.array(*column) for column in zip(columns, ITEMS.types, strict=True)], ITEMS)
+        finally:
+            source.release(holder)
 
     # ---- previous values
 
@@ -202,6 +242,14 @@ class Changes:
                 return pa.table(columns, schema=_VALUES)
         self._before.make(number)
         return self._before.newest_of(keys)
+
+
+def _of_one_commit(deletions: list[RangeDeletion]) -> list[RangeDeletion]:
+    """Take the range deletes of the first commit out of the list."""
+    version = deletions[0].deleted.version
+    found = [one for one in deletions if one.deleted.version == version]
+    deletions[:] = [one for one in deletions if one.deleted.version != version]
+    return found
 
 
 class _OldValues(NamedTuple):

@@ -200,7 +200,7 @@ def _with_copies(records: Iterable[LogRecord], copies_from: int, end: int) -> It
 def _sample_keys(records: Sequence[LogRecord], copies_from: int) -> Iterator[bytes]:
     for record in _with_copies(records[:: max(1, len(records) // SAMPLES_PER_PROBE)], copies_from, 1 << 63):
         if record.tag == COMMIT:
-            keys = list(decode_commit(record.payload).writes)
+            keys = list(decode_commit(record.payload, record.gsn).writes)
         else:
             keys = [entry.key for entry in decode_relocation(record.payload)]
         yield from keys[:: max(1, len(keys) // SAMPLES_PER_RECORD)]

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logdb.embedded.snapshot_plan import SegmentPart
-from logdb.store.records import DELETED, PLACE, PLACED, Place
+from logdb.store.records import APPENDED_BYTES, DELETED, PLACE, PLACED, VERSION_BYTES, Place
 from spark_export.checksums import Numbers
-from spark_export.places import Places, Records
+from spark_export.places import Places, RangeDeletion, Records
 from spark_export.snapshot_source import LargeValue, LargeValues, SnapshotPlan
 
 ITEMS: Final = pa.schema(
@@ -68,12 +68,14 @@ def decoded(
     copies: bool,
     after: int = -1,
     labels: Labels | None = None,
+    deletions: list[RangeDeletion] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode what the records of a part say about `keys` up to the plan's version, as batches of `ITEMS`.
 
     Aborted commits are left out, and so is what compaction has copied unless `copies`. The caller needs no versions up
     to `after`, and records up to that GSN have no later ones, so they are skipped where possible. `labels`, if given,
-    receives those of the commits. Raises Corruption, which names the database's file, VersionTrimmed, Unavailable.
+    receives those of the commits, and `deletions` the range deletes. Raises Corruption, which names the database's
+    file, VersionTrimmed, Unavailable.
     """
     first, end = max(part.first, after + 1), part.end if copies else min(part.end, plan.version + 1)
     if first >= end:
@@ -81,14 +83,22 @@ def decoded(
     source = plan.source
     aborted = np.fromiter(source.aborted(plan, part, first, end), np.int64)
     for records in source.records(plan, part, first, end, copies=copies):
-        yield from items(records, aborted, plan.version, keys, copies, labels)
+        yield from items(records, aborted, plan.version, keys, copies, labels, deletions)
 
 
 def items(
-    records: Records, aborted: Numbers, version: int, keys: KeyRange, copies: bool, labels: Labels | None
+    records: Records,
+    aborted: Numbers,
+    version: int,
+    keys: KeyRange,
+    copies: bool,
+    labels: Labels | None,
+    deletions: list[RangeDeletion] | None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode some records, as `decoded` does. Raises Corruption."""
     places = records.places(aborted, version, copies=copies)
+    if deletions is not None:
+        deletions += records.deletions(aborted, version, copies=copies)
     if labels is not None:
         labels.update(records.labels())
     if len(places.key_at):
@@ -108,15 +118,42 @@ def _batch(records: Records, places: Places) -> pa.RecordBatch:
         pa.large_binary(), 3 * count, [None, pa.py_buffer(bounds - base), content]
     )
     at = np.arange(0, 3 * count, 3)
+    keys = everything.take(pa.array(at)).cast(pa.binary())
     columns = [
-        everything.take(pa.array(at)).cast(pa.binary()),
+        _with_versions(keys, places) if places.is_append.any() else keys,
         everything.take(pa.array(at + 1, mask=places.value_bytes == DELETED)),
         pa.array(places.value_bytes == PLACED),
         pa.array(places.version),
         pa.array(records.gsns[places.record]),
         pa.array(records.times(places.record)),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ITEMS)
+    batch = pa.RecordBatch.from_arrays(columns, schema=ITEMS)
+    return _without_replaced(batch, places) if places.is_append.any() else batch
+
+
+def _without_replaced(batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
+    """The rows without those that an append of the same commit has replaced (`Commit.ordered_at`)."""
+    is_append = places.is_append != 0
+    is_plain = ~is_append & np.isin(places.record, places.record[is_append])
+    if not is_plain.any():
+        return batch
+    plain, appends = np.flatnonzero(is_plain), np.flatnonzero(is_append)
+    keys, records = batch.column("key"), places.record
+    made = set(zip(records[appends].tolist(), keys.take(pa.array(appends)).to_pylist(), strict=True))
+    written = zip(plain.tolist(), records[plain].tolist(), keys.take(pa.array(plain)).to_pylist(), strict=True)
+    replaced = [at for at, record, key in written if (record, key) in made]
+    return batch.take(pa.array(np.setdiff1d(np.arange(len(keys)), replaced))) if replaced else batch
+
+
+def _with_versions(keys: pa.Array, places: Places) -> pa.Array:
+    """The keys, those of appends with their versions (`records.versioned_key`)."""
+    appends = np.flatnonzero(places.is_append)
+    _, offsets, content = keys.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(keys) + 1)[appends + 1].astype(np.int64)
+    made = np.frombuffer(content, np.uint8).copy()
+    versions = places.version[appends].astype(">u8").view(np.uint8).reshape(-1, VERSION_BYTES)
+    made[(ends - APPENDED_BYTES)[:, None] + np.arange(VERSION_BYTES)] = versions
+    return pa.Array.from_buffers(keys.type, len(keys), [None, offsets, pa.py_buffer(made)])
 
 
 def filled(fetch: LargeValues, values: pa.Array, large: pa.Array, keys: pa.Array, versions: pa.Array) -> pa.Array:

@@ -43,7 +43,7 @@ def java_home() -> Path:
 
 
 def _remove(home: Path, owner: int) -> None:
-    """Remove it in the process that made it, not in a child of fork()."""
+    """Remove the directory in the process that created it, not in a child of fork()."""
     if os.getpid() == owner:
         shutil.rmtree(home, ignore_errors=True)
 

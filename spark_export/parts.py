@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logdb.errors import Corruption
+from logdb.store.range_deletions import RangeIndex
 from spark_export import changes
 from spark_export.changes import Changes
 from spark_export.columns import OutputColumns
@@ -73,13 +74,13 @@ class Task(NamedTuple):
             batches = snapshot_rows(self.runs.plan, rows, batch_rows=GROUP_ROWS)
             if self.base is not None:
                 directory, expected, may_stay = self.base
-                old = _checked(Path(directory), expected)
-                if not rows.num_rows and may_stay:
+                old, deleted = _checked(Path(directory), expected), self.runs.deleted()
+                if not rows.num_rows and not deleted.last and may_stay:
                     return expected
-                if not rows.num_rows:
+                if not rows.num_rows and not deleted.last:
                     _link(old, file)
                     return _described(file, expected._replace(name=self.name))
-                batches = _merged(old, batches)
+                batches = _merged(old, batches, deleted)
             _write_rows(file, ROWS, batches)
             return _described(file, describe(file, self.keys))
 
@@ -121,9 +122,12 @@ def _checked(directory: Path, expected: File) -> Path:
     return file
 
 
-def _merged(base: Path, changed: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Merge changed rows into those of the base, in key order, without deleted keys."""
+def _merged(base: Path, changed: Iterable[pa.RecordBatch], deleted: RangeIndex) -> Iterator[pa.RecordBatch]:
+    """Merge changed rows into those of the base, in key order, without deleted keys. `deleted`: the range deletes since
+    the base."""
     old = pq.read_table(base, schema=ROWS, use_threads=False)
+    if deleted.last:
+        old = old.filter(pa.array([not deleted.newest(key) for key in old.column("key").to_pylist()], pa.bool_()))
     rows = pa.concat_tables([old, pa.Table.from_batches(changed, ROWS)])
     newest = last_of_each(rows.column("key").combine_chunks())
     for at in range(0, len(newest), GROUP_ROWS):

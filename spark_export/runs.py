@@ -37,9 +37,12 @@ import pyarrow.compute as pc
 
 from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.errors import Corruption, Unavailable, VersionTrimmed
+from logdb.store.range_deletions import RangeIndex, index_of
+from logdb.store.records import DeletedRange, decode_deleted_range, encode_deleted_range
 from spark_export.checksums import Numbers
 from spark_export.decoding import EVERYTHING, ITEMS, KeyRange, decoded, filled
 from spark_export.ordering import last_of_each
+from spark_export.places import RangeDeletion
 from spark_export.snapshot_source import SnapshotPlan
 
 BATCH_ROWS: Final = 8_192
@@ -48,6 +51,7 @@ PARTITION_BYTES: Final = 128 << 20
 ROWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("version", pa.int64())])
 RUN: Final = ITEMS.remove(ITEMS.get_field_index("time"))
 SUFFIX: Final = ".arrow"
+_DELETIONS: Final = b"deletions"
 _REDUCE_ROWS: Final = 500_000
 """Rows that are decoded before the next reduction, in addition to those that the last one left."""
 
@@ -139,12 +143,19 @@ class Runs:
     def newest_of(self, keys: pa.Array) -> pa.Table:
         """Look up keys in the runs, all of which are written: rows of `RUN`, deleted keys included."""
         runs = (read_run(self._file(one)) for one in self.ranges)
-        return newest_versions(run.filter(pc.is_in(run.column("key"), value_set=keys)) for run in runs)
+        found = newest_versions(run.filter(pc.is_in(run.column("key"), value_set=keys)) for run in runs)
+        return without_deleted(found, self.deleted())
 
     def newest_in(self, keys: KeyRange) -> pa.Table:
         """Read a range of keys from the runs: rows of `RUN`, deleted keys included, in key order."""
         rows = newest_versions(key_slice(read_run(self._file(one)), keys) for one in self.ranges)
+        rows = without_deleted(rows, self.deleted())
         return rows.filter(pc.greater(rows.column("version"), self.newer_than))
+
+    def deleted(self) -> RangeIndex:
+        """The range deletes in all runs, which are written."""
+        found = (deletions_of(read_run(self._file(one))) for one in self.ranges)
+        return index_of(deleted for some in found for deleted in some)
 
     def merge(self, keys: KeyRange, *, fetch: bool = True) -> Iterator[pa.RecordBatch]:
         """The live rows in a range of keys, in key order, as batches of `ROWS`; large values only if `fetch`.
@@ -206,15 +217,47 @@ def fold(plan: SnapshotPlan, log_range: LogRange, keys: KeyRange, newer_than: in
     Versions up to `newer_than` may be missing. Raises Corruption.
     """
     some: list[pa.Table] = []
+    deletions: list[RangeDeletion] = []
     count = limit = 0
     for part in log_range.parts:
-        for batch in decoded(plan, part, keys, copies=True, after=newer_than):
+        for batch in decoded(plan, part, keys, copies=True, after=newer_than, deletions=deletions):
             some.append(pa.Table.from_batches([batch.select(RUN.names)]))
             count += batch.num_rows
             if count > limit + _REDUCE_ROWS:
                 some = [newest_versions(some)]
                 count = limit = some[0].num_rows
-    return newest_versions(some)
+    return with_deletions(newest_versions(some), [found.deleted for found in deletions])
+
+
+def with_deletions(run: pa.Table, deletions: Iterable[DeletedRange]) -> pa.Table:
+    """A run that also has range deletes, in the metadata of its schema."""
+    encoded = b"".join(map(encode_deleted_range, deletions))
+    return run.replace_schema_metadata({_DELETIONS: encoded}) if encoded else run
+
+
+def deletions_of(run: pa.Table) -> list[DeletedRange]:
+    """The range deletes of a run."""
+    encoded, at, found = (run.schema.metadata or {}).get(_DELETIONS, b""), 0, list[DeletedRange]()
+    while at < len(encoded):
+        deleted, at = decode_deleted_range(encoded, at)
+        found.append(deleted)
+    return found
+
+
+def without_deleted(rows: pa.Table, deleted: RangeIndex) -> pa.Table:
+    """Rows of `RUN` in which keys whose newest range delete is after their version are deleted."""
+    if not deleted.last or not rows.num_rows:
+        return rows
+    newest = np.fromiter(map(deleted.newest, rows.column("key").to_pylist()), np.int64)
+    versions = rows.column("version").to_numpy()
+    gone = newest > versions
+    for name, replaced in (
+        ("value", pc.if_else(pa.array(gone), pa.scalar(None, RUN.field("value").type), rows.column("value"))),
+        ("large", pc.if_else(pa.array(gone), False, rows.column("large"))),
+        ("version", pa.array(np.maximum(versions, newest))),
+    ):
+        rows = rows.set_column(rows.schema.get_field_index(name), RUN.field(name), replaced)
+    return rows
 
 
 def newest_versions(tables: Iterable[pa.Table]) -> pa.Table:

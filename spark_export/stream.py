@@ -1,4 +1,4 @@
-"""`spark.readStream.format("logdb")`: commits as they come, with the version as offset.
+"""`spark.readStream.format("logdb")`: a stream of commits, with the version as offset.
 
 An offset is the version up to which Spark has all changes. So a query that starts again from its checkpoint continues
 with the commit after it, whatever happened meanwhile. A batch is a range of versions, and its tasks read the log, as
@@ -168,10 +168,11 @@ def last_within(since: int, until: int, limit: int, sizes: Iterable[tuple[int, i
 
 
 def _rows_in(payload: bytes) -> int:
-    return len(decode_commit(payload).writes)
+    commit = decode_commit(payload, 0)
+    return len(commit.writes) + len(commit.deletes)
 
 
 def _bytes_in(payload: bytes) -> int:
     """The size of a commit, with its large values."""
-    values = decode_commit(payload).writes.values()
+    values = decode_commit(payload, 0).writes.values()
     return len(payload) + sum(value.length for value in values if isinstance(value, Place))

@@ -41,7 +41,7 @@ Enough = Callable[[Configuration], bool]
 
 
 def never(view: Configuration) -> bool:
-    """Nothing is enough."""
+    """Whether the view suffices: False for every view."""
     return False
 
 
@@ -190,7 +190,7 @@ class Operator:
     # ---- spares
 
     def _chosen(self, log: RemoteLog, which: Sequence[str]) -> list[int]:
-        """These spares, once they have made themselves known. Raises ValueError."""
+        """The ids of the named spares, when they have registered. Raises ValueError."""
         deadline = time.monotonic() + CONNECT_S
         while True:
             spares = _view(log).spares
@@ -230,7 +230,7 @@ class Operator:
             raise
 
     def _spares(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
-        """So many spares that are alive, once they have made themselves known; fewer if the view is `enough`. Raises
+        """The ids of `count` running spares, when they have registered; fewer if the view is `enough`. Raises
         Unavailable."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:

@@ -105,8 +105,8 @@ class StartedServers:
             raise Unavailable(f"{node.title} did not start: {self._last_line(node)}")
         if _holding_process(node) != process.pid:
             return False
-        heard = await ask(node.address, node.first.cluster, credentials=self._credentials)
-        return heard.serving and heard.hello is not None and heard.hello.address == node.address
+        reply = await ask(node.address, node.first.cluster, credentials=self._credentials)
+        return reply.serving and reply.hello is not None and reply.hello.address == node.address
 
     def _last_line(self, node: NodeConfig) -> str:
         """The last line of its log."""

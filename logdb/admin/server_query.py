@@ -24,8 +24,8 @@ NOT_READY: Final = "it is not ready yet"
 
 
 class Answer(NamedTuple):
-    """What a server has answered. `hello`: None if none came; `role`: of the server at the address. `serving`: what its
-    health service reports. `answer`: to the question, None if none came. `why`: the failure, "" if there was none."""
+    """The answer of a server. `hello`: None if none was received. `role`: of the server at the address. `serving`: the
+    report of its health service. `answer`: to the request, None if none was received. `why`: the failure, or ""."""
 
     hello: Hello | None
     serving: bool
@@ -86,7 +86,7 @@ async def _answer(call: Any, name: Address, address: Address, question: Any) -> 
     (parcel,) = pack(name, address, [question])
     await call.write(parcel)
     answer = await call.read()
-    mail = None if answer is aio.EOF else unpack(answer)
-    if not isinstance(mail, Envelope) or not mail.messages:
+    received = None if answer is aio.EOF else unpack(answer)
+    if not isinstance(received, Envelope) or not received.messages:
         raise WireError("the stream ended before an answer came")
-    return mail.messages[0]
+    return received.messages[0]

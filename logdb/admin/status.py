@@ -120,30 +120,30 @@ async def observe(known: Iterable[KnownServer], cluster: str = "", credentials: 
     name is not given."""
     asking = partial(ask, credentials=credentials)
     servers = {server.address: server for server in known}
-    heard = await _ask_all(asking, servers.values(), cluster)
-    found = _found(heard, servers)
+    replies = await _ask_all(asking, servers.values(), cluster)
+    found = _found(replies, servers)
     if found:
-        heard |= await _ask_all(asking, found, cluster)
+        replies |= await _ask_all(asking, found, cluster)
         servers |= {server.address: server for server in found}
-    hellos = [answer.hello for answer in heard.values() if answer.hello is not None]
+    hellos = [answer.hello for answer in replies.values() if answer.hello is not None]
     if not hellos and not cluster:
-        raise Unavailable("no server answers: " + ", ".join(f"{one} ({it.why})" for one, it in heard.items()))
+        raise Unavailable("no server answers: " + ", ".join(f"{one} ({it.why})" for one, it in replies.items()))
     cluster = cluster or hellos[0].cluster
     engine = engine_of(next((hello.engine for hello in hellos if hello.role not in (None, CLIENT)), ENGINES[0]))
-    founders = [one for one, it in heard.items() if it.role == engine.founder_role]
+    founders = [one for one, it in replies.items() if it.role == engine.founder_role]
     view = await _view(asking, engine, founders)
     more = [KnownServer(*server) for server in engine.operations.servers_of(view) if server[0] not in servers]
-    heard |= await _ask_all(asking, more, cluster)
+    replies |= await _ask_all(asking, more, cluster)
     servers |= {server.address: server for server in more}
     for address in {location_of(one) for one in servers if role_in(one)} & servers.keys():
-        del heard[address], servers[address]  # of a node, whose servers have addresses of their own
-    return made_of(cluster, engine, servers, heard, view)
+        del replies[address], servers[address]  # of a node, whose servers have addresses of their own
+    return made_of(cluster, engine, servers, replies, view)
 
 
 async def _ask_all(asking: Asking, servers: Iterable[KnownServer], cluster: str) -> dict[Address, Answer]:
     servers = list(servers)
-    heard = await asyncio.gather(*[asking(one.address, cluster, _question) for one in servers])
-    return {server.address: answer for server, answer in zip(servers, heard, strict=True)}
+    replies = await asyncio.gather(*[asking(one.address, cluster, _question) for one in servers])
+    return {server.address: answer for server, answer in zip(servers, replies, strict=True)}
 
 
 def _question(role: str, server: Hello) -> Any:
@@ -159,10 +159,10 @@ def _ask_view(role: str, server: Hello) -> Any:
     return engine_of(server.engine).operations.view_request(secrets.randbits(62))
 
 
-def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServer]) -> list[KnownServer]:
+def _found(replies: Mapping[Address, Answer], servers: Mapping[Address, KnownServer]) -> list[KnownServer]:
     """Servers that the answers name, and the roles of those of which only the address was known."""
     found: dict[Address, str] = {}
-    for address, answer in heard.items():
+    for address, answer in replies.items():
         if answer.hello is None:
             continue
         found |= dict.fromkeys(answer.hello.ordering, engine_of(answer.hello.engine).founder_role)
@@ -178,8 +178,8 @@ def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServe
 
 async def _view(asking: Asking, engine: Engine, founders: Iterable[Address]) -> Configuration:
     """The newest configuration of the founders."""
-    heard = await asyncio.gather(*[asking(address, "", _ask_view) for address in founders])
-    views = [view for it in heard if (view := engine.operations.configuration_of(it.answer)) is not None]
+    replies = await asyncio.gather(*[asking(address, "", _ask_view) for address in founders])
+    views = [view for it in replies if (view := engine.operations.configuration_of(it.answer)) is not None]
     return max(views, key=lambda view: view.version, default=engine.operations.empty_configuration)
 
 
@@ -187,12 +187,12 @@ def made_of(
     cluster: str,
     engine: Engine,
     servers: Mapping[Address, KnownServer],
-    heard: Mapping[Address, Answer],
+    replies: Mapping[Address, Answer],
     view: Configuration,
 ) -> ClusterStatus:
     """The status from the servers' answers."""
-    told = {one: engine.operations.frontier_of(it.answer) for one, it in heard.items()}
-    tails: dict[Address, Frontier] = {one: tail for one, tail in told.items() if tail is not None}
+    frontiers = {one: engine.operations.frontier_of(it.answer) for one, it in replies.items()}
+    tails: dict[Address, Frontier] = {one: tail for one, tail in frontiers.items() if tail is not None}
     leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
     placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.holders]
     placed += [(member.server, 0, member.address) for member in view.spares]
@@ -201,7 +201,7 @@ def made_of(
     last = None if tail is None else tail.last
     notes = {} if tail is None else dict.fromkeys(tail.unreachable, ", but a client does not reach it")
     notes |= {member.server: " until its successor has caught up" for one in view.shards for member in one.replaced}
-    hellos = [it.hello for it in heard.values() if it.hello is not None]
+    hellos = [it.hello for it in replies.values() if it.hello is not None]
     founding = max((hello.founding for hello in hellos if hello.is_founder), default=0)
     return ClusterStatus(
         cluster,
@@ -222,7 +222,7 @@ def made_of(
             for one in view.shards
         ),
         tuple(
-            _server(server, heard[one], leader, one in in_view, places.get(one), notes, last, founding)
+            _server(server, replies[one], leader, one in in_view, places.get(one), notes, last, founding)
             for one, server in servers.items()
         ),
         view.version,
@@ -232,7 +232,7 @@ def made_of(
 
 def _server(
     known: KnownServer,
-    heard: Answer,
+    reply: Answer,
     leader: Address,
     in_view: bool,
     place: tuple[int, int] | None,
@@ -242,13 +242,13 @@ def _server(
 ) -> ServerStatus:
     """`notes`: additions to the state of serving storage servers, by number."""
     number, shard = place if place is not None else (None, None)
-    applied = heard.answer.answers[0].version if isinstance(heard.answer, Answers) else None
-    alive = heard.hello is not None and heard.serving
-    if heard.hello is not None and heard.hello.founding not in (0, founding) and founding:
-        alive, state = False, f"has met another ordering layer ({heard.hello.founding:x}) than this ({founding:x})"
+    applied = reply.answer.answers[0].version if isinstance(reply.answer, Answers) else None
+    alive = reply.hello is not None and reply.serving
+    if reply.hello is not None and reply.hello.founding not in (0, founding) and founding:
+        alive, state = False, f"belongs to another ordering layer ({reply.hello.founding:x}, expected {founding:x})"
     elif not alive:
-        state = heard.why
-    elif heard.hello is not None and known.address == heard.hello.founder:
+        state = reply.why
+    elif reply.hello is not None and known.address == reply.hello.founder:
         state = "leads" if known.address == leader else "follows"
     else:
         serves = "serves" + ("" if number is None else notes.get(number, ""))

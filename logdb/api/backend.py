@@ -19,7 +19,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from logdb.api.results import Change, Compacted
-from logdb.store.records import Condition, TxnId
+from logdb.store.records import Condition, Range, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.transaction import Reader, Workspace
 from logdb.txn.validation import Verdict
@@ -89,9 +89,16 @@ class Backend(Reader, Protocol):
         """A transaction id that has not been used."""
 
     def write(
-        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+        self,
+        writes: Mapping[bytes, bytes | None],
+        label: str = "",
+        conditions: Sequence[Condition] = (),
+        deletes: Sequence[Range] = (),
+        appended: int = 0,
     ) -> Written:
-        """Write all if all conditions hold. Raises OutcomeUnknown, ReadOnly, LimitExceeded."""
+        """Delete the ranges `deletes` and write all if all conditions hold. The keys of the last `appended` of `writes`
+        are of `records.unversioned_key`, and get the version of the commit. Raises OutcomeUnknown, ReadOnly,
+        LimitExceeded."""
 
     def begin_work(self, work: Workspace) -> Reader:
         """Set a transaction's snapshot, and return its reader; the snapshot stays readable until `end` or `commit`.

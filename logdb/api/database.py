@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from logdb.api.backend import Backend
 from logdb.api.results import Change, Compacted, Found, HistoryEntry, Tested
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.errors import DatabaseClosed
+from logdb.named_logs import NamedLog
+from logdb.named_logs.log import names_of
 from logdb.store.arguments import (
     check_flag,
     check_progress,
@@ -23,14 +25,19 @@ from logdb.store.arguments import (
 )
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_pin, check_value
-from logdb.store.ranges import key_range, scan_ranges
-from logdb.store.records import Condition, TxnId
+from logdb.store.ranges import check_prefix, key_range, range_to_delete, scan_ranges
+from logdb.store.records import Condition, TxnId, unversioned_key, versioned_key
+from logdb.tables.codecs import Codec
+from logdb.tables.operations import Definition
+from logdb.tables.table import Table
 from logdb.txn.coordinator import Outcome
-from logdb.txn.retry import run
+from logdb.txn.retry import ATTEMPTS, run
 from logdb.txn.transaction import Transaction
 from logdb.txn.validation import Verdict
 
 D = TypeVar("D")
+K = TypeVar("K")
+V = TypeVar("V")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -73,7 +80,7 @@ class Snapshot:
         return self.get(key) is not None
 
     def multi_get(self, keys: Iterable[bytes]) -> Found:
-        """Those of `keys` that exist, with their values. Raises as `get`."""
+        """The existing keys among `keys`, with their values. Raises as `get`."""
         self._check_open()
         return Found(self._host.multi_get(checked_keys(keys), self.version)[1], self.version)
 
@@ -157,7 +164,7 @@ class Database:
         return self.get(key) is not None
 
     def multi_get(self, keys: Iterable[bytes]) -> Found:
-        """Those of `keys` that exist, with their values, all of one snapshot.
+        """The existing keys among `keys`, with their values, all of one snapshot.
 
         The atomic multi-get of Scalog-Store (dissertation 3.4.2). Raises as `get`.
         """
@@ -262,6 +269,32 @@ class Database:
         check_key(key)
         return self._host.write({key: None}, label)[0]
 
+    def delete_range(self, start: bytes | None = None, end: bytes | None = None, *, label: str = "") -> int:
+        """Delete the keys in [`start`, `end`); None: from the first key, or to the last. Returns the version, once it
+        is durable.
+
+        One record of some bytes in the log, whatever the range holds. To others it is a deletion of every key of the
+        range: transactions that have read one of them conflict with it. The space is given back by the next
+        compaction. `label` and errors: as `put`.
+        """
+        return self._host.write({}, label, (), range_to_delete(start, end))[0]
+
+    def delete_prefix(self, prefix: bytes, *, label: str = "") -> int:
+        """As `delete_range`, for the keys that begin with `prefix`; b"" deletes all keys."""
+        return self._host.write({}, label, (), range_to_delete(None, None, prefix))[0]
+
+    def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes:
+        """Write `value` under a new key, which the commit makes of `prefix` and its version. Returns the key, once it
+        is durable.
+
+        The key is `prefix`, the version (8 bytes) and 0 (4 bytes), both big endian: later appends have greater keys,
+        and appends to one prefix do not conflict. See `Transaction.append`. `label` and errors: as `put`.
+        """
+        check_prefix(prefix)
+        check_value(prefix, value)
+        key = unversioned_key(prefix, 0)
+        return versioned_key(key, self._host.write({key: value}, label, (), (), 1)[0])
+
     def __setitem__(self, key: bytes, value: bytes) -> None:
         self.put(key, value)
 
@@ -299,13 +332,62 @@ class Database:
         check_flag("guard_writes", guard_writes)
         return Committing(self._host, read_only=read_only, label=label, guard_writes=guard_writes)
 
-    def run(self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    @overload
+    def run(
+        self,
+        body: Callable[[Transaction], T],
+        *,
+        read_only: bool = False,
+        label: str | None = None,
+        attempts: int = ATTEMPTS,
+        timeout: float | None = None,
+    ) -> T: ...
+    @overload
+    def run(self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def run(  # type: ignore[misc]  # a parameter of the body may have the name of an option
+        self,
+        body: Callable[..., T],
+        *args: Any,
+        read_only: bool = False,
+        label: str | None = None,
+        attempts: int = ATTEMPTS,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> T:
         """Call `body(txn, *args, **kwargs)` in a transaction and return its result; call it again after each conflict.
 
-        At most 50 attempts, with random pauses that grow. See `logdb.transactional`. Raises the last ConflictError,
-        what `body` raises, and what a transaction raises at its end.
+        `read_only`, `label`: of the transaction; the label is by default the function's qualified name. `attempts`: how
+        often `body` runs at most, with random pauses that grow. `timeout`: the time in seconds after which no other
+        attempt begins. `txn.attempt` and `txn.conflicts` show which attempt it is, and how the earlier ones ended. See
+        `logdb.transactional`.
+
+        Raises the last ConflictError, with the number of `attempts`; what `body` raises, and what a transaction raises
+        at its end; TypeError, ValueError.
         """
-        return run(self, body, *args, **kwargs)
+        return run(self, body, *args, read_only=read_only, label=label, attempts=attempts, timeout=timeout, **kwargs)
+
+    @overload
+    def table(self, name: str, *, key: type[K], value: Codec[V]) -> Table[K, V]: ...
+    @overload
+    def table(self, name: str, *, key: tuple[type, ...], value: Codec[V]) -> Table[tuple[Any, ...], V]: ...
+    def table(self, name: str, *, key: Any, value: Codec[V]) -> Table[Any, V]:
+        """The table called `name`: rows with typed keys and values, and their indexes. The first write creates it.
+
+        `key`: the type of the keys (bytes, str, int, float, bool, datetime or UUID), or a tuple of types for keys that
+        are tuples. `value`: how rows are stored: a codec, such as `logdb.tables.Json()`. All programs must give the
+        same types and format. Raises TypeError, ValueError.
+        """
+        return Table(Definition(name, key, value), self)
+
+    def log(self, name: str) -> NamedLog:
+        """The named log `name`, in which entries have positions in the order of the database's log. The first append
+        creates it. Raises TypeError, ValueError."""
+        return NamedLog(self, name)
+
+    def logs(self) -> list[str]:
+        """The names of the named logs that have entries or were created, in order: one short read for each. Raises as
+        `scan`."""
+        return list(names_of(self.at()))
 
     def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
         """How the transaction with the id `txn_id` ended: committed, aborted, not found or forgotten.
@@ -326,21 +408,28 @@ class Database:
         keys: Iterable[bytes] | None = None,
         since: int | None = None,
         timeout: float | None = None,
+        deleted_keys: bool = False,
     ) -> Iterator[Change]:
         """The commits after version `since` (default: from now on) that touch the `prefix` or the `keys`, without gaps.
 
         Waits for more, or ends when none has come for `timeout` seconds. To resume, pass the last item's `version` as
-        `since`.
+        `since`. A commit that deletes a range names the range (`Change.deleted`). `deleted_keys`: also report the keys
+        that existed there, as deletions among its `changes`, which takes a scan of the range.
 
         Raises VersionTrimmed (also when a compaction overtakes a slow reader), FutureVersion, Unavailable, TypeError,
         ValueError.
         """
         watched, wait_s = watched_keys(prefix, keys), checked_wait(timeout)
+        check_flag("deleted_keys", deleted_keys)
         feed = self._host.feed(None if since is None else checked_version(since), prefix, watched)
 
         def changes() -> Iterator[Change]:
             try:
                 while (change := feed.poll(wait_s)) is not None:
+                    if deleted_keys and change.deleted:
+                        before = Snapshot(self._host, change.version - 1)
+                        rows = [row for start, end in change.deleted for row in before.scan(start, end)]
+                        change = change.with_deleted([key for key, _ in rows])
                     yield change
             finally:
                 feed.close()

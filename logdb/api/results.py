@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from logdb.store.records import Condition
+from logdb.store.records import Condition, Range
 
 
 class Found(dict[bytes, bytes]):
@@ -51,13 +51,31 @@ class Change(NamedTuple):
     """One committed transaction: an item of `Database.watch`.
 
     `version`: of the commit, and the cursor to resume from. `time`: nanoseconds since the epoch. `label`: of the
-    transaction. `changes`: key -> value, or None where the key was deleted; only the keys that are watched.
+    transaction. `changes`: key -> value, or None where the key was deleted; only the keys that are watched. `deleted`:
+    the ranges (start, end) whose keys were deleted before `changes` were made, as far as they are watched; the end None
+    is the last key.
     """
 
     version: int
     time: int
     label: str
     changes: dict[bytes, bytes | None]
+    deleted: tuple[Range, ...] = ()
+
+    def with_deleted(self, keys: Iterable[bytes]) -> Change:
+        """This change, with `keys`, those that existed in its deleted ranges, among its `changes`."""
+        return self._replace(changes={**dict.fromkeys(keys), **self.changes})
+
+    def applied_to(self, state: dict[bytes, bytes]) -> None:
+        """Change `state`, the watched keys just before this commit, into those after it."""
+        for start, end in self.deleted:
+            for key in [key for key in state if start <= key and (end is None or key < end)]:
+                del state[key]
+        for key, value in self.changes.items():
+            if value is None:
+                state.pop(key, None)
+            else:
+                state[key] = value
 
 
 class Compacted(NamedTuple):

@@ -40,9 +40,9 @@ def _forget_loop() -> None:
 os.register_at_fork(after_in_child=_forget_loop)
 
 
-def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine there and wait for its result. Ctrl-C cancels it."""
-    future = asyncio.run_coroutine_threadsafe(work, shared_loop())
+def in_shared_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None) -> T:
+    """Run a coroutine there (or in `loop`) and wait for its result. Ctrl-C cancels it."""
+    future = asyncio.run_coroutine_threadsafe(work, loop or shared_loop())
     try:
         return future.result()
     except BaseException:
@@ -50,6 +50,6 @@ def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def begin_in_shared_loop(work: Coroutine[Any, Any, Any]) -> None:
-    """Start a coroutine there, from any thread, also the loop's own; its result is ignored."""
-    asyncio.run_coroutine_threadsafe(work, shared_loop())
+def begin_in_shared_loop(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop | None = None) -> None:
+    """Start a coroutine there (or in `loop`), from any thread, also the loop's own; its result is ignored."""
+    asyncio.run_coroutine_threadsafe(work, loop or shared_loop())

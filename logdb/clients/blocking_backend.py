@@ -1,7 +1,9 @@
-"""A Backend over any AsyncBackend: its coroutines run in the event loop of this process, and threads wait for them."""
+"""A Backend over any AsyncBackend: its coroutines run in an event loop, that of this process if the program has none,
+and threads wait for them."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -29,7 +31,7 @@ def _blocking(
             answer: T = await getattr(self._reader, name)(*args, **kwargs)
             return answer
 
-        return in_shared_loop(in_loop())
+        return in_shared_loop(in_loop(), self._loop)
 
     return called
 
@@ -43,19 +45,19 @@ def _iterating(
     def called(self: BlockingReader, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         items: AsyncIterator[T] = getattr(self._reader, name)(*args, **kwargs)
         try:
-            first = in_shared_loop(_next(items))
+            first = in_shared_loop(_next(items), self._loop)
         except StopAsyncIteration:
             return iter(())
-        return _each(first, items)
+        return _each(first, items, self._loop)
 
     return called
 
 
 class BlockingReader:
-    """A Reader over an AsyncReader."""
+    """A Reader over an AsyncReader. `loop`: that of the reader; None: the one of this process."""
 
-    def __init__(self, reader: AsyncReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: AsyncReader, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._reader, self._loop = reader, loop
 
     get = _blocking(AsyncReader.get)
     multi_get = _blocking(AsyncReader.multi_get)
@@ -64,10 +66,11 @@ class BlockingReader:
 
 
 class BlockingBackend(BlockingReader):
-    """A Backend over an AsyncBackend. `open` makes one."""
+    """A Backend over an AsyncBackend. `open` makes one. `loop`: that of the backend, which other threads run in; None:
+    the one of this process."""
 
-    def __init__(self, backend: AsyncBackend) -> None:
-        super().__init__(backend)
+    def __init__(self, backend: AsyncBackend, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(backend, loop)
         self._backend = backend
         self.path, self.read_only = backend.path, backend.read_only
         self._one_close = threading.Lock()
@@ -75,7 +78,7 @@ class BlockingBackend(BlockingReader):
 
     @classmethod
     def open(cls, opening: Coroutine[Any, Any, AsyncBackend]) -> BlockingBackend:
-        """Over the backend that `opening` returns. Raises what it raises."""
+        """Wrap the backend that `opening` returns. Raises the exceptions of `opening`."""
         return cls(in_shared_loop(opening))
 
     @property
@@ -110,22 +113,22 @@ class BlockingBackend(BlockingReader):
 
     def begin_work(self, work: Workspace) -> BlockingReader:
         """See `Backend.begin_work`."""
-        return BlockingReader(in_shared_loop(_awaited(self._backend.begin_work(work))))
+        return BlockingReader(in_shared_loop(_awaited(self._backend.begin_work(work)), self._loop), self._loop)
 
     def new_txn_id(self) -> TxnId:
         """See `Backend.new_txn_id`."""
-        return in_shared_loop(_called(self._backend.new_txn_id))
+        return in_shared_loop(_called(self._backend.new_txn_id), self._loop)
 
     def end(self, holder: object) -> None:
         """See `Backend.end`."""
         if not self._backend.closed:
-            shared_loop().call_soon_threadsafe(self._backend.end, holder)
+            (self._loop or shared_loop()).call_soon_threadsafe(self._backend.end, holder)
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> BlockingFeed:
         """See `Backend.feed`."""
-        feed = in_shared_loop(_called(self._backend.feed, since, prefix, keys))
-        in_shared_loop(_awaited(feed.begun()))
-        return BlockingFeed(feed)
+        feed = in_shared_loop(_called(self._backend.feed, since, prefix, keys), self._loop)
+        in_shared_loop(_awaited(feed.begun()), self._loop)
+        return BlockingFeed(feed, self._loop)
 
     def disown(self, parent: int) -> None:
         """In a child of fork(): replace the lock. The AsyncBackend is disowned on its own."""
@@ -135,19 +138,19 @@ class BlockingBackend(BlockingReader):
         """See `Backend.close`."""
         with self._one_close:
             if not self._backend.closed:
-                in_shared_loop(_awaited(self._backend.close()))
+                in_shared_loop(_awaited(self._backend.close()), self._loop)
 
 
 class BlockingFeed:
     """A ChangeFeed over an AsyncChangeFeed."""
 
-    def __init__(self, feed: AsyncChangeFeed) -> None:
-        self._feed = feed
+    def __init__(self, feed: AsyncChangeFeed, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._feed, self._loop = feed, loop
 
     def poll(self, timeout: float | None) -> Change | None:
         """See `ChangeFeed.poll`."""
         try:
-            return in_shared_loop(_awaited(self._feed.poll(timeout)))
+            return in_shared_loop(_awaited(self._feed.poll(timeout)), self._loop)
         except DatabaseClosed as error:
             if error.parent:
                 raise
@@ -155,19 +158,19 @@ class BlockingFeed:
 
     def close(self) -> None:
         """See `ChangeFeed.close`."""
-        begin_in_shared_loop(_awaited(self._feed.close()))
+        begin_in_shared_loop(_awaited(self._feed.close()), self._loop)
 
 
-def _each(item: T, items: AsyncIterator[T]) -> Iterator[T]:
+def _each(item: T, items: AsyncIterator[T], loop: asyncio.AbstractEventLoop | None) -> Iterator[T]:
     try:
         while True:
             yield item
             try:
-                item = in_shared_loop(_next(items))
+                item = in_shared_loop(_next(items), loop)
             except StopAsyncIteration:
                 return
     finally:
-        begin_in_shared_loop(items.aclose())  # type: ignore[attr-defined]
+        begin_in_shared_loop(items.aclose(), loop)  # type: ignore[attr-defined]
 
 
 async def _next(items: AsyncIterator[T]) -> T:

@@ -39,7 +39,7 @@ from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Condition, TxnId
+from logdb.store.records import Condition, Range, TxnId
 from logdb.system.forking import own
 from logdb.transport.discovery import client_hello, mapping_servers
 from logdb.txn.coordinator import Outcome, Status
@@ -87,7 +87,7 @@ class ClusterBackend(RequestBackend):
         self._closed = False
         self._forked_from = 0
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
-        self.speculation = Speculation(asyncio.get_running_loop().time)
+        self.speculation = Speculation(asyncio.get_running_loop().time, self.takes_turns)
         self._committing: set[asyncio.Future[Any]] = set()
         self._feeds: set[ClusterFeed] = set()
 
@@ -290,13 +290,22 @@ class ClusterBackend(RequestBackend):
         return txn_id
 
     async def write(
-        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+        self,
+        writes: Mapping[bytes, bytes | None],
+        label: str = "",
+        conditions: Sequence[Condition] = (),
+        deletes: Sequence[Range] = (),
+        appended: int = 0,
     ) -> tuple[int, Verdict]:
         """See `Backend.write`."""
         if label != "":
             check_label(label)
         self.speculation.forget(writes)  # the next transaction reads them from a server
-        committed = await self._commit(calls.Commit(writes, label=label, conditions=tuple(conditions)))
+        self.speculation.forget_ranges(deletes)
+        request = calls.Commit(
+            writes, label=label, conditions=tuple(conditions), deletes=tuple(deletes), appended=appended
+        )
+        committed = await self._commit(request)
         verdict = committed.verdict
         if verdict.reason is Reason.CONFLICT:
             raise Unavailable("nothing was written, and the servers no longer have the reason; try again")
@@ -309,17 +318,40 @@ class ClusterBackend(RequestBackend):
         return ClusterReader(self, work)
 
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
-        """See `RequestBackend.begin`."""
+        """See `RequestBackend.begin`. A transaction that begins with a contended key takes a turn."""
+        if first_key is not None and work.speculated is None and self.speculation.needs_turn(first_key):
+            return await self._begin_in_turn(work, first_key)
         found = await self.first_read(work, calls.Get(() if first_key is None else (first_key,)))
         return found.entries[0][1] if found.entries else None
+
+    def takes_turns(self, key: bytes) -> bool:
+        """Whether transactions of this client wait for turns at a key."""
+        return self._core.turns.has_queue(key)
+
+    async def _begin_in_turn(self, work: Workspace, key: bytes) -> bytes | None:
+        is_contended = self.speculation.is_suppressed(key)
+        turn = calls.TakeTurn(key, work, is_contended, work.may_speculate, self._newest)
+        found: calls.Found | None = await self.call(turn)
+        if found is None and work.may_speculate:
+            work.speculated = self.speculation.last(key)
+            if work.speculated is not None:
+                return work.speculated.values[key]
+        work.since = self.speculation.clock()
+        if found is None:
+            found = await self.read(calls.Get((key,)), None)
+        self._take_snapshot(work, found.version)
+        return found.entries[0][1]
 
     async def first_read(self, work: Workspace, request: Any) -> Any:
         """The answer to a transaction's first read, which takes its snapshot."""
         work.since = self.speculation.clock()
         answer = await self.read(request, None)
-        work.snapshot = answer.version
-        self.lease(work, answer.version)
+        self._take_snapshot(work, answer.version)
         return answer
+
+    def _take_snapshot(self, work: Workspace, version: int) -> None:
+        work.snapshot = version
+        self.lease(work, version)
 
     def lease(self, holder: object, version: int) -> None:
         """Ask the servers to keep a version readable until `end(holder)`. They receive it with a delay, and may not."""
@@ -345,21 +377,28 @@ class ClusterBackend(RequestBackend):
             raise DatabaseClosed(self.path, self.forked_from)
         if work.speculated is not None:
             return await self._commit_speculated(work, work.speculated)
-        if not work.writes:
+        if work.writes_nothing:
             return work.snapshot
+        self.speculation.forget_ranges(work.deletes)
         request = calls.Commit(
-            dict(work.writes),
+            dict(work.all_writes),
             work.snapshot,
             work.label,
             work.guarded_keys,
-            work.read_set.ranges,
+            work.guarded_ranges,
             txn_id=work.known_id,
+            deletes=tuple(work.deletes),
+            appended=len(work.appends),
+            holder=work,
         )
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
             committed = await self._commit(request)
             verdict = committed.verdict
+            if committed.is_contended:
+                self.speculation.suppress_speculation(work.read_set.keys)
             if verdict.reason is Reason.CONFLICT:
                 key, version = verdict.key, verdict.version
+                self.speculation.suppress_speculation([key])
                 raise ConflictError(key, version, committed.winner, work.snapshot, in_range=verdict.in_range)
             if verdict.reason is Reason.TOO_OLD:
                 raise ConflictError.compacted(work.snapshot)
@@ -372,14 +411,21 @@ class ClusterBackend(RequestBackend):
 
         async def send(conditions: list[Condition]) -> ConditionalReply:
             request = calls.Commit(
-                dict(work.writes), label=work.label, conditions=tuple(conditions), txn_id=work.known_id
+                dict(work.all_writes),
+                label=work.label,
+                conditions=tuple(conditions),
+                txn_id=work.known_id,
+                deletes=tuple(work.deletes),
+                appended=len(work.appends),
+                holder=work,
             )
             committed = await self._commit(request)
             is_applied, reason = committed.verdict.committed, committed.verdict.reason
             if not is_applied and reason not in (Reason.CONDITION, Reason.CONFLICT):  # CONFLICT: an old verdict
                 raise Unavailable(SETTLED)
-            return ConditionalReply(committed.version, is_applied)
+            return ConditionalReply(committed.version, is_applied, committed.is_contended)
 
+        self.speculation.forget_ranges(work.deletes)
         return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:

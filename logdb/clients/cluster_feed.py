@@ -21,6 +21,7 @@ from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
 from logdb.store.records import COMMIT, Place, Value, decode_commit
+from logdb.store.watched import Watched
 
 
 class FeedClient(Protocol):
@@ -54,8 +55,7 @@ class ClusterFeed(AsyncChangeFeed):
         keys: Collection[bytes] | None,
         on_end: Callable[[ClusterFeed], None],
     ) -> None:
-        self._client, self._prefix = client, prefix
-        self._keys = None if keys is None else frozenset(keys)
+        self._client, self._watched = client, Watched(prefix, keys)
         self._on_end = on_end
         self._seen = self._read = self._subscription = 0
         self._ready: deque[Change] = deque()
@@ -163,11 +163,11 @@ class ClusterFeed(AsyncChangeFeed):
         changes = []
         for gsn, time, _, payload in records:
             if gsn not in aborted_gsns:
-                commit = decode_commit(payload)
-                watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
-                if watched:
+                commit = decode_commit(payload, gsn)
+                watched, deleted = self._watched.part_of(commit)
+                if watched or deleted:
                     values = await asyncio.gather(*(self._load(key, value, gsn) for key, value in watched.items()))
-                    changes.append(Change(gsn, time, commit.label, dict(zip(watched, values, strict=True))))
+                    changes.append(Change(gsn, time, commit.label, dict(zip(watched, values, strict=True)), deleted))
         return changes
 
     async def _load(self, key: bytes, value: Value, version: int) -> bytes | None:
@@ -189,13 +189,6 @@ class ClusterFeed(AsyncChangeFeed):
         except VersionTrimmed as error:
             raise VersionTrimmed(self._seen, error.oldest) from error
         return found.entries[0][1]
-
-    def _watches(self, key: bytes) -> bool:
-        if self._keys is not None and key in self._keys:
-            return True
-        if self._prefix is not None:
-            return key.startswith(self._prefix)
-        return self._keys is None
 
     async def close(self) -> None:
         """See `ChangeFeed.close`."""

@@ -19,7 +19,7 @@ from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Condition, TxnId
+from logdb.store.records import Condition, Range, TxnId
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.speculation import ConditionalReply, SpeculatedWrites, Speculation
 from logdb.txn.transaction import Workspace
@@ -32,6 +32,7 @@ from logdb.wire.database_codec import (
     conditions_to,
     entries_from,
     fill_request,
+    keys_to,
     ranges_to,
     values_from,
 )
@@ -235,14 +236,20 @@ class RemoteBackend(RequestBackend):
         return TxnId(self._client, self._sequence)
 
     async def write(
-        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+        self,
+        writes: Mapping[bytes, bytes | None],
+        label: str = "",
+        conditions: Sequence[Condition] = (),
+        deletes: Sequence[Range] = (),
+        appended: int = 0,
     ) -> tuple[int, Verdict]:
         """See `Backend.write`."""
         if label != "":
             check_label(label)
         self.speculation.forget(writes)  # the next transaction reads them from a server
+        self.speculation.forget_ranges(deletes)
         txn_id = self.new_txn_id()
-        request, large = _write_request(txn_id, writes, label, conditions)
+        request, large = _write_request(txn_id, writes, label, conditions, deletes, appended)
         response = await self.connection.call(request, txn_id, large=large)
         if response.HasField("undone"):
             failed = tuple(response.undone.failed)
@@ -287,7 +294,7 @@ class RemoteBackend(RequestBackend):
             commit.lease = leased.lease
             if leased.version > self.connection.seen:
                 commit.incarnation = leased.incarnation
-        if not work.writes:
+        if work.writes_nothing:
             if commit.incarnation:  # what was read is not durable yet
                 return (await self.connection.call(request)).version
             if leased is not None:
@@ -296,9 +303,13 @@ class RemoteBackend(RequestBackend):
         txn_id = work.known_id or self.new_txn_id()
         commit.sequence, commit.label = txn_id.sequence, work.label
         commit.reads.extend(work.guarded_keys)
-        large = fill_request(commit.writes, work.writes)
-        if ranges := work.read_set.ranges:
-            commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
+        large = fill_request(commit.writes, work.all_writes)
+        commit.appended = len(work.appends)
+        if ranges := work.guarded_ranges:
+            commit.ranges.extend(keys_to(ranges))
+        if work.deletes:
+            commit.deletes.extend(keys_to(work.deletes))
+            self.speculation.forget_ranges(work.deletes)
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
             try:
                 return (await self.connection.call(request, txn_id, large=large)).version
@@ -314,10 +325,13 @@ class RemoteBackend(RequestBackend):
         txn_id = work.known_id or self.new_txn_id()
 
         async def send(conditions: list[Condition]) -> ConditionalReply:
-            request, large = _write_request(txn_id, work.writes, work.label, conditions)
+            request, large = _write_request(
+                txn_id, work.all_writes, work.label, conditions, work.deletes, len(work.appends)
+            )
             response = await self.connection.call(request, txn_id, large=large)
             return ConditionalReply(response.version, not response.HasField("undone"), response.wanted)
 
+        self.speculation.forget_ranges(work.deletes)
         return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
@@ -521,7 +535,12 @@ class RemoteFeed(AsyncChangeFeed):
 
 
 def _write_request(
-    txn_id: TxnId, writes: Mapping[bytes, bytes | None], label: str, conditions: Sequence[Condition]
+    txn_id: TxnId,
+    writes: Mapping[bytes, bytes | None],
+    label: str,
+    conditions: Sequence[Condition],
+    deletes: Sequence[Range],
+    appended: int,
 ) -> tuple[pb.Request, list[bytes]]:
     """The request, and the large values that are sent beside it."""
     request = pb.Request()
@@ -532,6 +551,10 @@ def _write_request(
         write.label = label
     if conditions:
         write.conditions.extend(conditions_to(conditions))
+    if deletes:
+        write.deletes.extend(keys_to(deletes))
+    if appended:
+        write.appended = appended
     return request, large
 
 

@@ -1,4 +1,4 @@
-"""The log client inside another core: its calls end in callbacks, its timers and messages leave with the core's own."""
+"""The log client inside another core: its calls end in callbacks, its effects are added to those of the core."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ class LogAdapter:
                 out.append(effect)
 
     def check_invariants(self) -> None:
-        """Those of the log client."""
+        """Check the invariants of the log client. Raises AssertionError."""
         self.client.check_invariants()

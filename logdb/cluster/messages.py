@@ -18,11 +18,11 @@ class Consistency(IntEnum):
     """The guarantee of a read. `Read.version` is the session version, or for SNAPSHOT the version to read."""
 
     LINEARIZABLE = 0
-    """It sees every commit that was acknowledged, to any client, before the server received the read."""
+    """The read sees every commit that was acknowledged, to any client, before the server received the read."""
     SESSION = 1
-    """It sees every version that this client has seen."""
+    """The read sees every version that this client has seen."""
     SNAPSHOT = 2
-    """It sees exactly the log up to that version."""
+    """The read sees exactly the log up to its version."""
 
 
 # ---- questions
@@ -32,6 +32,18 @@ class Get(NamedTuple):
     """The newest version of each key. -> Entries."""
 
     keys: tuple[bytes, ...]
+
+
+class Turn(NamedTuple):
+    """The newest version of a contended key, when it is the turn of `client`, the number of the client, for this number
+    of transactions. Never with SNAPSHOT. -> Entries, which are empty at version 0 if the last turn of this client goes
+    on: if no other client waits, and the transactions `may_go_on` without the value.
+    """
+
+    key: bytes
+    client: int
+    transactions: int
+    may_go_on: bool = True
 
 
 class Scan(NamedTuple):
@@ -93,7 +105,7 @@ class Aborted(NamedTuple):
     after: int
 
 
-Question = Get | Scan | MultiScan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest
+Question = Get | Turn | Scan | MultiScan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest
 
 
 class Read(NamedTuple):
@@ -252,7 +264,8 @@ class Decided(NamedTuple):
     """The verdict of a transaction: that of its first commit record, at `version` (DBS-6).
 
     `winner`: the label of the transaction that it conflicted with. An old verdict may be CONFLICT without a key.
-    DUPLICATE at version 0: its record, if it had one, was compacted away.
+    DUPLICATE at version 0: its record, if it had one, was compacted away. `is_contended`: another client has just been
+    refused, or has committed, because of a key that this transaction writes; advice, and part of no state.
     """
 
     client: int
@@ -260,6 +273,16 @@ class Decided(NamedTuple):
     version: int
     verdict: Verdict
     winner: str
+    is_contended: bool = False
+
+
+class EndTurn(NamedTuple):
+    """Client to server: this number of the transactions of its turn at a key end without a commit record. If it is
+    lost the turn ends by itself."""
+
+    key: bytes
+    client: int
+    transactions: int
 
 
 class Verdicts(NamedTuple):
@@ -431,6 +454,7 @@ Message = (
     | Busy
     | AwaitVerdicts
     | Verdicts
+    | EndTurn
     | Hold
     | Compact
     | Compacting

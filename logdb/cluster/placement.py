@@ -62,7 +62,7 @@ class StickySegmentPolicy:
         return segments[self._draw % len(segments)]
 
     def appending(self) -> None:
-        """An append follows whose order matters."""
+        """Prepare for an append whose order matters."""
         if not self.under_way or self._bytes >= TOGETHER_BYTES:
             self._draw, self._bytes = self._rng.getrandbits(32), 0
         self.under_way += 1

@@ -1,14 +1,15 @@
 """Summaries of a shard (PROTOCOL.md, DBS-17), and the history of an object from the records of its shard alone.
 
-A shard's own records lack three facts about its objects: which of its commit records were applied, the writes of
-commits over several shards, whose record is on the shard of the first key, and which PARTs count. Mapping servers
-append SUMMARY records with these facts. They follow from the log, so any server may append them, any number of times.
+A shard's own records lack three facts about its objects: which of its commit records were applied, the writes and
+range deletes of commits whose record is on another shard (that of the first key), and which PARTs count. Mapping
+servers append SUMMARY records with these facts. They follow from the log, so any server may append them, any number of
+times.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -21,11 +22,14 @@ from logdb.store.records import (
     COMMIT,
     PART,
     SUMMARY,
+    DeletedRange,
     MalformedRecord,
     Relocated,
     Value,
     decode_commit,
+    decode_deleted_range,
     decode_relocation,
+    encode_deleted_range,
     encode_relocation,
 )
 
@@ -34,6 +38,8 @@ HISTORY_KINDS: Final = frozenset({COMMIT, PART, SUMMARY})
 
 _FORMAT: Final = 1
 _SUMMARY: Final = Struct("<BIQQQQII")  # format, the numbers of a Summary, bytes of the placement, aborted
+_FORMAT_WITH_DELETES: Final = 2
+_COUNT: Final = Struct("<I")
 _GSN: Final = Struct("<Q")
 
 
@@ -41,7 +47,8 @@ class Summary(NamedTuple):
     """A summary for the objects that the stated `placement` puts on `shard`.
 
     Of the commit records on `shard` with `after` < GSN <= `through`, `aborted` were not applied. `rows`, of this record
-    and earlier ones on the shard, are the writes to these objects by commit records on other shards. If `began` is not
+    and earlier ones on the shard, are the writes to these objects by commit records on other shards; `deletes` are the
+    range deletes by these. If `began` is not
     0, the PARTs on this shard of the compaction with this BEGINNING restate these objects completely as of `floor`.
     """
 
@@ -53,13 +60,19 @@ class Summary(NamedTuple):
     through: int = 0
     aborted: Sequence[int] = ()
     rows: Sequence[Relocated] = ()
+    deletes: Sequence[DeletedRange] = ()
 
 
 def encode_summary(summary: Summary) -> bytes:
     """The payload of a SUMMARY record."""
-    shard, placement, began, floor, after, through, aborted, rows = summary
-    head = _SUMMARY.pack(_FORMAT, shard, began, floor, after, through, len(placement), len(aborted))
-    return b"".join((head, placement, *map(_GSN.pack, aborted), encode_relocation(rows)))
+    shard, placement, began, floor, after, through, aborted, rows, deletes = summary
+    form = _FORMAT_WITH_DELETES if deletes else _FORMAT
+    parts = [_SUMMARY.pack(form, shard, began, floor, after, through, len(placement), len(aborted)), placement]
+    parts += map(_GSN.pack, aborted)
+    if deletes:
+        parts.append(_COUNT.pack(len(deletes)))
+    parts += map(encode_deleted_range, deletes)
+    return b"".join((*parts, encode_relocation(rows)))
 
 
 def decode_summary(payload: bytes) -> Summary:
@@ -69,11 +82,18 @@ def decode_summary(payload: bytes) -> Summary:
         at = _SUMMARY.size + length
         placement, end = payload[_SUMMARY.size : at], at + 8 * count
         aborted = [gsn for (gsn,) in _GSN.iter_unpack(payload[at:end])]
+        deletes: list[DeletedRange] = []
+        if form == _FORMAT_WITH_DELETES:
+            (delete_count,) = _COUNT.unpack_from(payload, end)
+            end += _COUNT.size
+            for _ in range(delete_count):
+                deleted, end = decode_deleted_range(payload, end)
+                deletes.append(deleted)
     except struct.error as error:
         raise MalformedRecord(f"a summary: {error}") from error
-    if form != _FORMAT or len(aborted) != count:
+    if form not in (_FORMAT, _FORMAT_WITH_DELETES) or len(aborted) != count:
         raise MalformedRecord(f"a summary of format {form} and {len(payload)} bytes")
-    return Summary(shard, placement, began, floor, after, through, aborted, decode_relocation(payload[end:]))
+    return Summary(shard, placement, began, floor, after, through, aborted, decode_relocation(payload[end:]), deletes)
 
 
 class ShardHistory:
@@ -89,9 +109,10 @@ class ShardHistory:
         """Take the next record of the shard. Raises MalformedRecord."""
         key, (gsn, _, tag, payload) = self._key, record
         if tag == COMMIT:
-            writes = decode_commit(payload).writes
-            if key in writes:
-                self._written[gsn] = writes[key]
+            commit = decode_commit(payload, gsn)
+            self._delete([DeletedRange(gsn, *deleted) for deleted in commit.deletes])
+            if key in commit.writes:
+                self._written[gsn] = commit.writes[key]
         elif tag == PART:
             began, part = decode_part(payload)
             if isinstance(part, MapRows):
@@ -102,8 +123,15 @@ class ShardHistory:
             if summary.shard == self._shard:
                 for aborted in summary.aborted:
                     self._written.pop(aborted, None)
+                self._delete(summary.deletes)
                 self._written.update({row.version: row.value for row in summary.rows if row.key == key})
-                self._summaries.append(summary._replace(aborted=(), rows=()))
+                self._summaries.append(summary._replace(aborted=(), rows=(), deletes=()))
+
+    def _delete(self, deletes: Iterable[DeletedRange]) -> None:
+        """Take range deletes. A version that the same commit has written may have come in an earlier summary."""
+        for deleted in deletes:
+            if deleted.has(self._key):
+                self._written.setdefault(deleted.version, None)
 
     def versions(self, oldest: int) -> tuple[int, list[tuple[int, Value]]]:
         """(the version up to which the history is complete, the versions up to it, newest first). `oldest`: the first

@@ -20,7 +20,7 @@ from logdb.embedded.feed import Feed
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Condition, TxnId
+from logdb.store.records import Condition, Range, TxnId
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import Verdict
 
@@ -222,10 +222,17 @@ class CoroutineBackend(AsyncBackend):
         return self.embedded.new_txn_id()
 
     def write(
-        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+        self,
+        writes: Mapping[bytes, bytes | None],
+        label: str = "",
+        conditions: Sequence[Condition] = (),
+        deletes: Sequence[Range] = (),
+        appended: int = 0,
     ) -> asyncio.Future[tuple[int, Verdict]]:
         """See `Backend.write`: the record is ordered now, the future done when it is durable."""
-        written = self.embedded.commits.submit(writes, label=label, conditions=conditions)
+        written = self.embedded.commits.submit(
+            writes, label=label, conditions=conditions, deletes=deletes, appended=appended
+        )
         return self.acknowledgements.wait(written[0], written)
 
     async def begin_work(self, work: Workspace) -> CoroutineBackend:

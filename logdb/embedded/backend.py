@@ -259,7 +259,7 @@ class EmbeddedBackend(Reads):
     # ---- the end
 
     def close(self) -> None:
-        """Make durable what was ordered and release everything. Raises OutcomeUnknown if that fails."""
+        """Sync all ordered records and release everything. Raises OutcomeUnknown if that fails."""
         machine, checkpoint = self.machine, self._checkpoint
         with contextlib.ExitStack() as steps:
             steps.enter_context(self._one_close)

@@ -90,9 +90,12 @@ class Commits:
         reads: Sequence[bytes] = (),
         ranges: Sequence[Range] = (),
         conditions: Sequence[Condition] = (),
+        deletes: Sequence[Range] = (),
+        appended: int = 0,
         txn_id: TxnId | None = None,
     ) -> tuple[int, Verdict]:
-        """Order a commit record and decide it: (version, verdict). Neither is durable yet: the caller waits for that
+        """Order a commit record and decide it: (version, verdict). The keys of the last `appended` of `writes` are made
+        from its version. Neither is durable yet: the caller waits for that
         before it acknowledges (EMB-1).
 
         Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed, OutcomeUnknown (ordered and not decided).
@@ -119,12 +122,12 @@ class Commits:
                     client, sequence = txn_id
                 if large:
                     values = self._append_values(writes, large, digests)
-                commit = Commit(client, sequence, values, snapshot, label, reads, ranges, conditions)
+                commit = Commit(client, sequence, values, snapshot, label, reads, ranges, conditions, deletes, appended)
                 payload = encode_commit(commit)
                 if len(payload) > MAX_TRANSACTION_BYTES:
                     raise TransactionTooLarge(len(payload), MAX_TRANSACTION_BYTES, ", with what it has read,")
                 gsn = machine.log.order(((COMMIT, payload),))
-                verdict = machine.coordinator.deliver(gsn, commit)
+                verdict = machine.coordinator.deliver(gsn, commit.ordered_at(gsn) if appended else commit)
             except (Unavailable, ReadOnly, DatabaseClosed, TransactionTooLarge):
                 raise
             except LogFailed as error:
@@ -186,10 +189,16 @@ class Commits:
     # ---- writes and transactions
 
     def write(
-        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+        self,
+        writes: Mapping[bytes, bytes | None],
+        label: str = "",
+        conditions: Sequence[Condition] = (),
+        deletes: Sequence[Range] = (),
+        appended: int = 0,
     ) -> tuple[int, Verdict]:
-        """Write all if all conditions hold: (version, verdict), durable. Raises as `submit` and `acknowledge`."""
-        written = self.submit(writes, label=label, conditions=conditions)
+        """Delete the ranges `deletes` and write all if all conditions hold: (version, verdict), durable. Raises as
+        `submit` and `acknowledge`."""
+        written = self.submit(writes, label=label, conditions=conditions, deletes=deletes, appended=appended)
         self.acknowledge(written[0])
         return written
 
@@ -197,14 +206,16 @@ class Commits:
         """Submit what a transaction has read and written, and end its lease: (the version to wait for, the verdict or
         None if it only read). Raises as `submit`."""
         try:
-            if not work.writes:
+            if work.writes_nothing:
                 return work.snapshot, None
             return self.submit(
-                work.writes,
+                work.all_writes,
                 snapshot=work.snapshot,
                 label=work.label,
                 reads=work.guarded_keys,
-                ranges=work.read_set.ranges,
+                ranges=work.guarded_ranges,
+                deletes=work.deletes,
+                appended=len(work.appends),
                 txn_id=work.known_id,
             )
         finally:
@@ -234,7 +245,7 @@ class Commits:
         with contextlib.suppress(Trimmed):
             record = machine.log.read_record(verdict.version, 0)
             if record.tag == COMMIT:
-                winner = decode_commit(record.payload).label
+                winner = decode_commit(record.payload, verdict.version).label
         return ConflictError(verdict.key, verdict.version, winner, snapshot, in_range=verdict.in_range)
 
     # ---- outcomes
@@ -271,6 +282,6 @@ class Commits:
             return first, COMMITTED
         if first > coordinator.floor:
             with contextlib.suppress(Trimmed):
-                commit = decode_commit(self._machine.read_record(first, 0).payload)
+                commit = decode_commit(self._machine.read_record(first, 0).payload, first)
                 return first, validate(commit, first, coordinator.floor, coordinator.map)
         raise OutcomeUnknown(str(txn_id), "it was sent before, and what it was decided from was compacted away")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -24,6 +24,7 @@ from logdb.store.records import (
     RELOCATION,
     VALUE,
     Compaction,
+    DeletedRange,
     Place,
     Relocated,
     decode_relocation,
@@ -31,6 +32,7 @@ from logdb.store.records import (
     encode_relocation,
 )
 from logdb.store.relocating import Copied, Relocator
+from logdb.txn.coordinator import Coordinator
 
 SYNC_BYTES: Final = 1 << 20
 """The copies are synced after this number of bytes, so that a commit waits for the sync of this many at most."""
@@ -51,7 +53,7 @@ def begin_new_file(machine: StateMachine) -> int:
 
 
 def compact(machine: StateMachine, checkpointer: Checkpointer | None, floor: int, progress: Progress) -> Compacted:
-    """Drop what only reads before `floor` could see. The caller has made sure that no lease is older.
+    """Drop the versions that only reads before `floor` could see. The caller has made sure that no lease is older.
 
     Copies of an earlier compaction that was interrupted are used where they are.
     """
@@ -60,16 +62,19 @@ def compact(machine: StateMachine, checkpointer: Checkpointer | None, floor: int
     if checkpointer is not None:
         checkpointer.write()
     reach = _reach(log, min(floor, coordinator.relocated_from or floor))
+    restated = _restated(coordinator, reach)
     checkpoint = coordinator.map.checkpoint
     if checkpoint is None or checkpointer is None:
         done = Compacted(floor, _copy_overlay(machine, floor, reach), before, before)
-        _raise_floor(machine, floor)
+        _raise_floor(machine, floor, restated)
         with machine.order_lock:
-            coordinator.map.active.prune(floor)
+            coordinator.map.prune(floor)
     else:
-        done = _rewrite(machine, checkpointer, checkpoint, floor, reach, progress)
+        done = _rewrite(machine, checkpointer, checkpoint, floor, reach, restated, progress)
     size_before = log.size()
     log.trim(reach)
+    with machine.order_lock:
+        coordinator.drop_deletions(reach, restated)
     freed = done.freed_bytes + max(size_before - log.size(), 0)
     return done._replace(oldest_before=before, oldest_after=log.oldest_after_trim(reach), freed_bytes=freed)
 
@@ -86,12 +91,20 @@ def _reach(log: OrderedLog, floor: int) -> int:
     return log.oldest_after_trim(reach)
 
 
-def _raise_floor(machine: StateMachine, floor: int) -> int:
+def _restated(coordinator: Coordinator, reach: int) -> list[DeletedRange]:
+    """The range deletes before record `reach` whose keys may have older copies behind it, written by the last
+    compaction or by one that was interrupted: a replay would revive these."""
+    end = reach if coordinator.relocated_from else min(reach, coordinator.compacted_at)
+    deletions = coordinator.map.deletions
+    return [] if deletions is None else deletions.between(0, end - 1)
+
+
+def _raise_floor(machine: StateMachine, floor: int, restated: Sequence[DeletedRange]) -> int:
     """Append the record after which no version before the floor can be read; returns its GSN when it is durable."""
     with machine.order_lock:
         machine.append_decisions(always=True)
         coordinator = machine.coordinator
-        ending = Compaction(floor, coordinator.ledger.used_before(floor), coordinator.pins)
+        ending = Compaction(floor, coordinator.ledger.used_before(floor), coordinator.pins, restated)
         gsn = machine.append_locked([(COMPACTION, encode_compaction(ending))])
     machine.wait_durable(gsn)
     return gsn
@@ -103,6 +116,7 @@ def _rewrite(
     checkpoint: Checkpoint,
     floor: int,
     reach: int,
+    restated: Sequence[DeletedRange],
     progress: Progress,
 ) -> Compacted:
     """Copy to the log's end what is live at `floor` and stored before `reach`, raise the floor, and rewrite the map.
@@ -111,7 +125,9 @@ def _rewrite(
     """
     log, coordinator = machine.log, machine.coordinator
     copied = _copied(log, coordinator.relocated_from, log.durable + 1)
-    relocator = Relocator(floor, reach, coordinator.compacted_at, copied, coordinator.map.values)
+    key_map = coordinator.map
+    deleted = key_map.deleted_to(floor)
+    relocator = Relocator(floor, reach, coordinator.compacted_at, copied, key_map.values, deleted)
     reported = synced = 0
     with contextlib.closing(checkpoint.relocate(relocator)) as steps:
         records = next(steps)
@@ -124,7 +140,7 @@ def _rewrite(
             checkpointer.write_if_due()
             progress(relocator.relocated - reported)
             reported = relocator.relocated
-        raised_at = _raise_floor(machine, floor)
+        raised_at = _raise_floor(machine, floor, restated)
         checkpointer.write()
         before = checkpoint.size()
         with contextlib.suppress(StopIteration):
@@ -162,7 +178,7 @@ def _copy_overlay(machine: StateMachine, floor: int, reach: int) -> int:
     number of versions copied."""
     key_map = machine.coordinator.map
     copies = []
-    for key, version, value, place in key_map.active.live_at(floor):
+    for key, version, value, place in key_map.active.live_at(floor, key_map.deleted_to(floor)):
         if isinstance(value, Place) and value.gsn < reach:
             content = key_map.values.load(value)
             assert content is not None

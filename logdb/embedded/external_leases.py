@@ -35,7 +35,7 @@ _LOG: Final = "log"
 
 
 class LeaseOwner(NamedTuple):
-    """The process whose end ends a need. `started` distinguishes it from a later process with the same PID."""
+    """The process whose end ends a lease. `started` distinguishes it from a later process with the same PID."""
 
     host: str
     pid: int

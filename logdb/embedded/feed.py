@@ -8,7 +8,8 @@ from logdb.api.results import Change
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, Trimmed
-from logdb.store.records import COMMIT, Value, decode_commit
+from logdb.store.records import COMMIT, Range, Value, decode_commit
+from logdb.store.watched import Watched
 
 
 class Feed:
@@ -18,13 +19,12 @@ class Feed:
     """
 
     def __init__(self, machine: StateMachine, since: int, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
-        self._machine, self.since, self._prefix = machine, since, prefix
-        self._keys = None if keys is None else frozenset(keys)
+        self._machine, self.since, self._watched = machine, since, Watched(prefix, keys)
         try:
             self._subscription = machine.log.subscribe(since + 1, {COMMIT})
         except Trimmed as error:
             raise VersionTrimmed(since, error.oldest - 1) from error
-        self._ready: list[tuple[int, int, str, dict[bytes, Value]]] = []
+        self._ready: list[tuple[int, int, str, dict[bytes, Value], tuple[Range, ...]]] = []
 
     def __iter__(self) -> Iterator[Change]:
         return self
@@ -52,10 +52,10 @@ class Feed:
 
     def take(self) -> Change:
         """The next of the commits that have been read."""
-        gsn, time, label, watched = self._ready.pop()
+        gsn, time, label, watched, deleted = self._ready.pop()
         load = self._machine.coordinator.map.values.load
         try:
-            change = Change(gsn, time, label, {key: load(value) for key, value in watched.items()})
+            change = Change(gsn, time, label, {key: load(value) for key, value in watched.items()}, deleted)
         except Trimmed as error:
             raise VersionTrimmed(self.since, error.oldest - 1) from error
         self.since = gsn
@@ -93,25 +93,19 @@ class Feed:
             self.since = batch.end - 1
         return True
 
-    def _commits(self, batch: Batch) -> list[tuple[int, int, str, dict[bytes, Value]]]:
-        """(version, time, label, writes of watched keys) of the commits that write a watched key."""
+    def _commits(self, batch: Batch) -> list[tuple[int, int, str, dict[bytes, Value], tuple[Range, ...]]]:
+        """(version, time, label, writes of watched keys, deleted ranges of watched keys) of the commits that have
+        any."""
         ledger, commits = self._machine.coordinator.ledger, []
         for gsn, time, _, payload in batch.records:
             if ledger.is_aborted(gsn):
                 continue
-            commit = decode_commit(payload)
-            watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
-            if watched:
-                commits.append((gsn, time, commit.label, watched))
+            commit = decode_commit(payload, gsn)
+            watched, deleted = self._watched.part_of(commit)
+            if watched or deleted:
+                commits.append((gsn, time, commit.label, watched, deleted))
         return commits
 
     def close(self) -> None:
         """End the feed; a waiting `poll` returns None."""
         self._subscription.close()
-
-    def _watches(self, key: bytes) -> bool:
-        if self._keys is not None and key in self._keys:
-            return True
-        if self._prefix is not None:
-            return key.startswith(self._prefix)
-        return self._keys is None

@@ -23,7 +23,7 @@ class Follower(Protocol):
 
 
 def follow(machine: Follower) -> int:
-    """Apply what has become durable; returns the newest version applied. Raises Corruption."""
+    """Apply the records that have become durable. Returns the newest version applied. Raises Corruption."""
     if machine.log.refresh() > machine.coordinator.applied:
         with machine.order_lock:
             _apply_new(machine)

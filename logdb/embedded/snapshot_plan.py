@@ -284,6 +284,6 @@ def sampled(host: EmbeddedBackend, first: int, end: int) -> tuple[bytes, ...]:
 
 def _keys_of(record: LogRecord) -> Iterator[bytes]:
     if record.tag == COMMIT:
-        yield from decode_commit(record.payload).writes
+        yield from decode_commit(record.payload, record.gsn).writes
     elif record.tag == RELOCATION:
         yield from (entry.key for entry in decode_relocation(record.payload))

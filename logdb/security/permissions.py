@@ -15,6 +15,7 @@ MESSAGE_RIGHTS: Final[dict[type, Right]] = {
     mapping.Reads: Right.READ,
     mapping.Hold: Right.READ,
     mapping.AwaitVerdicts: Right.WRITE,
+    mapping.EndTurn: Right.WRITE,
     mapping.Compact: Right.ADMIN,
 }
 

@@ -44,7 +44,7 @@ def check_kinds(records: Iterable[Record]) -> None:
 
 
 def _check_commit(payload: bytes) -> None:
-    commit = decode_commit(payload)
+    commit = decode_commit(payload, 0)
     if not commit.sequence:
         raise ValueError("its transaction has no number")
     for key in commit.writes:
@@ -54,9 +54,9 @@ def _check_commit(payload: bytes) -> None:
         check_label(commit.label)
     for key in commit.reads:
         check_key(key)
-    for start, end in commit.ranges:
+    for start, end in (*commit.ranges, *commit.deletes):
         if len(start) > MAX_BOUND_BYTES or len(end or b"") > MAX_BOUND_BYTES:
-            raise ValueError(f"a range that was read is bounded by more than {MAX_BOUND_BYTES:,} bytes")
+            raise ValueError(f"a range is bounded by more than {MAX_BOUND_BYTES:,} bytes")
     for condition in commit.conditions:
         check_condition(condition)
 

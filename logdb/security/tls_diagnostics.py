@@ -42,12 +42,12 @@ async def tls_failure(address: str, details: str, credentials: Credentials) -> s
             return line
     if not any(sign in said for sign in _ENDED):
         return ""
-    heard = await _handshake(address, credentials)
-    if heard is None:
+    first_bytes = await _handshake(address, credentials)
+    if first_bytes is None:
         return ""
     if credentials.ca is None:
         return "it speaks TLS: name the CA of its certificate (ca, --ca, LOGDB_CA)"
-    if heard:
+    if first_bytes:
         return ""
     if credentials.certificate is None:
         return "it requires a certificate: present one with its key (certificate, --certificate, LOGDB_CERTIFICATE)"

@@ -1,4 +1,4 @@
-"""Turns at contended keys: a transaction that begins by reading one waits until the transaction before it has ended.
+"""Queues of transactions at contended keys: a transaction whose first read is of such a key waits for its turn.
 
 Optimistic transactions that change one key abort each other, more often the more of them there are, and most often
 where a network is between reading and committing. A key that has made a transaction abort is contended for a while:

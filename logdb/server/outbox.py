@@ -1,4 +1,4 @@
-"""The answers of one stream: they wait here until its client takes them, and leave together or in parts."""
+"""The answers of one stream, queued until its client receives them, and sent together or in parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from logdb.wire.proto import database_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_PARTED: Final = 64
-"""Maximum number of answers of a stream that leave in parts; further requests of the stream wait."""
+"""Maximum number of answers of a stream that are sent in parts; further requests of the stream wait."""
 
 
 class Stream(Protocol):
@@ -32,7 +32,7 @@ class Stream(Protocol):
 
 
 class PartedAnswer:
-    """An answer that leaves in `parts`. `reads`: see `Ready`. `left`: its bytes that are in memory."""
+    """An answer that is sent in `parts`. `reads`: see `Ready`. `left`: its bytes that are in memory."""
 
     __slots__ = ("id", "left", "parts", "reads")
 
@@ -60,12 +60,12 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no answer waits to leave."""
+        """Whether the queue is empty."""
         return not self._ready and not self._parted
 
     @property
     def parted(self) -> int:
-        """Number of answers that leave in parts."""
+        """Number of answers that are sent in parts."""
         return len(self._parted)
 
     @property
@@ -91,7 +91,7 @@ class Outbox:
         self._wake.set()
 
     def answer_value(self, response: pb.Response, value: OutgoingValue) -> None:
-        """Send a response with a large value, which is read as it leaves."""
+        """Send a response with a large value, which is read while it is sent."""
         self._parted.append(PartedAnswer(response.id, parts_of(response, value), True, 0))
         self._wake.set()
 
@@ -131,7 +131,7 @@ class Outbox:
         self.is_sending = False
 
     def _next_message(self) -> tuple[pb.Responses, int]:
-        """The next answers and their size. Rights are checked here, as the answers leave."""
+        """The next answers and their size. Rights are checked here, when the answers are sent."""
         ready, size, taken = self._ready, 0, 0
         for _, bytes_, _ in ready:
             size += bytes_

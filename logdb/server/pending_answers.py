@@ -1,4 +1,4 @@
-"""Answers of one stream that come later: each is made by a task, while further requests are answered."""
+"""Deferred answers of one stream: a task computes each of them, while further requests are answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ all streams of a user."""
 
 
 class PendingAnswers:
-    """`tasks`: those that make answers now."""
+    """The deferred answers of one stream. `tasks`: the running tasks."""
 
     def __init__(self, outbox: Outbox, share: StreamAnswers) -> None:
         self._outbox, self._share, self._user = outbox, share, share.user
@@ -52,7 +52,7 @@ class PendingAnswers:
         self._user.waiting -= 1
 
     def start_in_thread(self, request: pb.Request, make: Callable[..., pb.Response], *arguments: Any) -> None:
-        """Answer a request with a page that `make` returns, called in a thread. Raises Unavailable."""
+        """Answer a request with the page that `make` returns. `make` is called in a thread. Raises Unavailable."""
 
         async def answer() -> pb.Response:
             async with self.making_page():
@@ -62,7 +62,7 @@ class PendingAnswers:
 
     @contextlib.asynccontextmanager
     async def making_page(self) -> AsyncIterator[None]:
-        """Pages are made one at a time, after the client has taken earlier answers."""
+        """Compute pages one at a time, after the client has received earlier answers."""
         async with self._page:
             await self._share.until_room()
             yield

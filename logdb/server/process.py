@@ -1,4 +1,4 @@
-"""A server process: opens a directory, serves it until SIGTERM or SIGINT, and then answers all requests taken."""
+"""A server process: opens a directory and serves it until SIGTERM or SIGINT, then answers all received requests."""
 
 from __future__ import annotations
 

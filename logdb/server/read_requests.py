@@ -1,4 +1,4 @@
-"""Requests that are answered at once: reads at a version, in pages, and questions about versions."""
+"""Requests that are answered at once: reads at a version, in pages, and requests for versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of a database: handshakes, one session per stream, and a stop that answers all requests taken."""
+"""The server of a database: handshakes, one session per stream, and a stop that answers all received requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from logdb.wire.proto import database_pb2 as pb
 log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 10.0
-"""Longest time that a stop waits for clients to take their answers."""
+"""Maximum time for which a stop waits for clients to receive their answers."""
 HANDSHAKE_S: Final = 10.0
 
 
@@ -35,7 +35,7 @@ class Load(NamedTuple):
     streams: int
     users: int
     answer_bytes: int
-    """Answers that clients have not taken yet."""
+    """Answers that clients have not received yet."""
     values: int
     """Large values that are being uploaded."""
     request_bytes: int
@@ -43,7 +43,7 @@ class Load(NamedTuple):
     waiting: int
     """Requests that are answered later."""
     parted: int
-    """Largest number of answers of one stream that leave in parts."""
+    """Largest number of answers of one stream that are sent in parts."""
 
 
 class Server:
@@ -77,7 +77,7 @@ class Server:
         return Load(len(self._sessions), answers.users, answers.bytes, *taken, waiting, parted)
 
     async def stop(self) -> None:
-        """Take no more requests, answer those taken, end all streams. The database stays open."""
+        """Accept no more requests, answer the received ones, end all streams. The database stays open."""
         self._stopping = True
         await self._listener.report_health(is_serving=False)
         for session in self._sessions:

@@ -154,7 +154,7 @@ class Session:
 
     @property
     def _is_owing(self) -> bool:
-        """Whether a request that was taken has not been answered, or an answer has not left."""
+        """Whether a received request has not been answered, or an answer has not been sent."""
         outbox = self._outbox
         if not outbox.is_empty or outbox.is_sending or self._uploads.has_whole:
             return True
@@ -166,7 +166,7 @@ class Session:
 
     @property
     def parted(self) -> int:
-        """Number of answers that leave in parts."""
+        """Number of answers that are sent in parts."""
         return self._outbox.parted
 
     @property
@@ -181,7 +181,7 @@ class Session:
             await self._take(requests_of(raw))
 
     async def _take(self, batch: pb.Requests) -> None:
-        """Answer the requests of a message, as fast as the client takes the answers and in turns with other streams."""
+        """Answer the requests of a message, at the pace of the client and in turns with other streams."""
         self._right.refresh()
         if batch.seen > self._database.version():
             await self._until_readable(batch.seen)
@@ -200,7 +200,7 @@ class Session:
         self._writes.sync()
 
     def _answer(self, request: pb.Request, missing: int = 0) -> None:
-        """Answer a request, or begin to. `missing`: a version that the client has seen, not readable here."""
+        """Answer a request, or start to. `missing`: a version that the client has seen and this server cannot read."""
         name = request.WhichOneof("verb")
         if name is None:
             raise WireError(f"request {request.id} asks for nothing that this server knows")
@@ -219,13 +219,13 @@ class Session:
                 self._outbox.answer(response)
 
     def _answer_uploaded(self, request: pb.Request) -> None:
-        """Answer a request that has come in parts."""
+        """Answer a request that was received in parts."""
         self._right.refresh()
         self._answer(request)
         self._writes.sync()
 
     async def _let_others(self) -> None:
-        """Let other users have their turn, and wait until the client has taken enough of its answers."""
+        """Let other users have their turn, and wait until the client has received enough of its answers."""
         self._writes.sync()
         await self._user.let_others()
         await self._outbox.until_not_full()

@@ -1,4 +1,4 @@
-"""Requests of one stream that come in parts, with their large values."""
+"""Requests of one stream that are sent in parts, with their large values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StreamUploads:
 
     @property
     def has_whole(self) -> bool:
-        """Whether a request has come whole and was not answered yet."""
+        """Whether a request was received completely and not answered yet."""
         return any(upload.is_whole for upload in self._open.values())
 
     def add_part(self, request: pb.Request, part: pb.Upload) -> None:
@@ -49,7 +49,7 @@ class StreamUploads:
             if request.id <= self._last:
                 return  # it has failed, and its answer is on its way
             for other in [each for each in self._open.values() if not each.is_whole]:
-                self._discard(other)  # a client sends one upload at a time, so it has given this one up
+                self._discard(other)  # a client sends one upload at a time, so it has cancelled this one
             upload = self._begin(request.id, part.verb)
         try:
             if sum(each.waiting for each in self._open.values()) > WINDOW_BYTES:

@@ -1,6 +1,6 @@
-"""Requests and large values that come in parts (`database.proto`, Upload): how they are received, and their limits.
+"""Requests and large values that are sent in parts (`database.proto`, Upload): how they are received, and their limits.
 
-The parts of a large value are written to disk as they come; a large request is kept in memory until it is whole. A
+The parts of a large value are written to disk on arrival; a large request is kept in memory until it is complete. A
 server receives one upload per stream, with the parts that its client may send ahead, and of all streams together a
 maximum number of values and of bytes of requests. Further uploads wait for room, and their clients for
 acknowledgements.
@@ -30,7 +30,7 @@ MAX_REQUESTS_BYTES: Final = 256 << 20
 
 
 class UploadRoom:
-    """A limit on what all uploads of a server take together."""
+    """A limit on the memory or disk space of all uploads of a server together."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.taken = limit, 0
@@ -38,7 +38,7 @@ class UploadRoom:
         self._holders: dict[Upload, int] = {}
 
     async def take(self, upload: Upload, size: int) -> None:
-        """Wait until there is room, and take it. Meanwhile uploads whose clients send nothing are ended."""
+        """Wait until there is room, and reserve it. Meanwhile uploads whose clients send nothing are ended."""
         while self.taken and self.taken + size > self.limit:
             done, _ = await asyncio.wait((self._freed.future(),), timeout=STALLED_S)
             if not done:
@@ -48,7 +48,7 @@ class UploadRoom:
         self._holders[upload] = self._holders.get(upload, 0) + size
 
     def give_back(self, upload: Upload) -> None:
-        """Return all that the upload has taken. A second call has no effect."""
+        """Release all room that the upload has reserved. A second call has no effect."""
         self.taken -= self._holders.pop(upload, 0)
         self._freed.notify()
 
@@ -62,7 +62,7 @@ class Uploads:
 
 
 class Upload:
-    """A request that comes in parts: `add` and `add_request` queue them, `arrived` writes them and returns the request.
+    """A request in parts: `add` and `add_request` queue the parts, `arrived` writes them and returns the request.
 
     `request`: its id. `verb`: its kind. `values`: its large values. `waiting`: bytes that were queued and not written.
     `on_taken`: called with the number of bytes written. `end` must be called at the end.
@@ -175,7 +175,7 @@ class Upload:
         return self._parts.popleft()
 
     async def take_room(self, part: pb.Upload) -> None:
-        """Wait for room for the value or the request that begins with this part."""
+        """Wait for room for the value or the request whose first part this is."""
         if not part.number:
             await self._uploads.requests.take(self, part.length)
         else:
@@ -193,7 +193,7 @@ class Upload:
         return request
 
     def end(self) -> None:
-        """Return the room that it takes, and discard its values unless they were committed."""
+        """Release its room, and discard its values unless they were committed."""
         self._uploads.values.give_back(self)
         self._uploads.requests.give_back(self)
         loop = asyncio.get_running_loop()

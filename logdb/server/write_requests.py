@@ -1,4 +1,4 @@
-"""Requests of one stream that write: transactions begin and commit, and are answered together after a sync."""
+"""Write requests of one stream: the begin and the commit of transactions, answered together after a sync."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from logdb.store.limits import check_key, check_label
 from logdb.store.records import TxnId
 from logdb.transport.unread_answers import DurabilityNotifier
 from logdb.txn.validation import Verdict
-from logdb.wire.database_codec import PART_BYTES, checked_writes, conditions_from, ranges_from
+from logdb.wire.database_codec import (
+    PART_BYTES,
+    checked_appended,
+    checked_writes,
+    conditions_from,
+    deletes_from,
+    ranges_from,
+)
 from logdb.wire.limits import WireError
 from logdb.wire.proto import database_pb2 as pb
 
@@ -68,10 +75,13 @@ class WriteRequests:
         if write.label:
             check_label(write.label)
         txn_id = TxnId(self._client, write.sequence)
+        writes = checked_writes(write.writes, values)
         gsn, verdict = self._commits.submit(
-            checked_writes(write.writes, values),
+            writes,
             label=write.label,
             conditions=conditions_from(write.conditions) if write.conditions else (),
+            deletes=deletes_from(write.deletes) if write.deletes else (),
+            appended=checked_appended(writes, write.appended),
             txn_id=txn_id,
         )
         contended = any(self._leases.is_contended(condition.key) for condition in write.conditions)
@@ -145,12 +155,15 @@ class WriteRequests:
                 check_key(key)
             if commit.label:
                 check_label(commit.label)
+            writes = checked_writes(commit.writes, values)
             gsn, verdict = self._commits.submit(
-                checked_writes(commit.writes, values),
+                writes,
                 snapshot=self._leases.readable(commit.snapshot),
                 label=commit.label,
                 reads=list(commit.reads),
                 ranges=ranges_from(commit.ranges),
+                deletes=deletes_from(commit.deletes) if commit.deletes else (),
+                appended=checked_appended(writes, commit.appended),
                 txn_id=txn_id,
             )
         finally:

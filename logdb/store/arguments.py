@@ -13,7 +13,7 @@ from logdb.store.records import Condition
 T = TypeVar("T")
 
 LONGEST_WAIT_S: Final = 1e9
-"""A longer timeout, in seconds, counts as none."""
+"""A longer timeout, in seconds, counts as no timeout."""
 
 
 def listed(things: Iterable[T], name: str) -> list[T]:

@@ -21,6 +21,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
@@ -37,6 +38,7 @@ from logdb.store.manifest import MalformedManifest, Manifest, RunInfo, decode_ma
 from logdb.store.map_verifier import RESIDUE
 from logdb.store.merging import DISJOINT_RATIO, RATIO, groups_due, merge_rows, runs_due
 from logdb.store.overlay import Overlay
+from logdb.store.range_deletions import NOTHING, RangeIndex
 from logdb.store.relocating import Relocator
 from logdb.store.row_checksums import CHECKSUM, FEW_ROWS, RawRow, check_row, check_rows, damaged
 from logdb.store.runs import (
@@ -187,7 +189,7 @@ class Checkpoint:
         return snapshot.manifest.covers
 
     def damaged(self, reason: str) -> Corruption:
-        """The error for runs that are not what was written."""
+        """The error for damaged runs."""
         return damaged(self._path, reason)
 
     def close(self) -> None:
@@ -275,13 +277,14 @@ class Checkpoint:
         return snapshot.readers, snapshot.reader()
 
     def live_chunk(
-        self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int
+        self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int, deleted: int = 0
     ) -> tuple[list[tuple[bytes, bytes]], list[bytes], bytes | None]:
         """(key, newest value) in [start, end) in order, the keys among them whose value is large, and the last key
         looked at, None at the end of the range.
 
         From the first, or from the last when `reverse`; about `max_rows` keys, deleted ones included. No version among
-        them is newer than `ceiling`, if the caller reads that after this call.
+        them is newer than `ceiling`, if the caller reads that after this call. Keys whose newest version is before
+        `deleted` are left out.
         """
         readers = self._snapshot.readers
         try:
@@ -295,7 +298,7 @@ class Checkpoint:
             else:
                 rows, stop, is_checked = _newest_rows(reader, start, end, reverse, max_rows)
             if not is_checked:
-                if len(rows) <= FEW_ROWS:
+                if len(rows) <= FEW_ROWS and not deleted:
                     live = [
                         (key, raw[:LIVE_END])
                         for key, raw in rows
@@ -308,6 +311,8 @@ class Checkpoint:
             raise self.damaged(str(error)) from error
         finally:
             readers.append(reader)
+        if deleted:
+            rows = [row for row in rows if version_of(row[1]) >= deleted]
         live = [(key, raw[:LIVE_END]) for key, raw in rows if raw[KIND_AT] == LIVE]
         if len(live) == len(rows):
             return live, [], stop
@@ -521,9 +526,9 @@ class Checkpoint:
             merge = self._merge = Merge(runs[-due:], self.pruned)
         yield from self._carry_out(merge, merge_rows)
 
-    def prune(self, floor: int) -> Iterator[int]:
+    def prune(self, floor: int, deleted: RangeIndex = NOTHING) -> Iterator[int]:
         """Merge all runs into one, without versions that only a read before `floor` could see; yields the number of
-        keys read.
+        keys read. `deleted`: the range deletes up to `floor`.
 
         Cancels a merge in progress. The runs must cover the record that has moved the floor there (MAP-4).
         """
@@ -532,7 +537,7 @@ class Checkpoint:
             if not self._snapshot.runs:
                 return
             merge = self._merge = Merge(self._snapshot.runs, floor)
-        yield from self._carry_out(merge, merge_rows)
+        yield from self._carry_out(merge, partial(merge_rows, deleted=deleted))
 
     def relocate(self, relocator: Relocator) -> Generator[list[Record] | None, int, None]:
         """Write all runs as one, without versions that only a read before the floor could see; its rows hold the places

@@ -12,7 +12,7 @@ MAX_PAUSE_NS: Final = 100_000_000
 
 
 def garbage_share(log_bytes: int, live_bytes: int, grown_bytes: int) -> float:
-    """The share of a log that a compaction would free, from 0 to 1: what is not live, and has grown since the last one.
+    """The share of a log that a compaction would free, from 0 to 1: the garbage since the last compaction.
 
     The estimate is low. Superseded values count as live until the runs of the map are merged, and garbage that the last
     compaction had to leave counts for nothing.

@@ -11,13 +11,16 @@ MAP-2  The contents of all layers together are a function of the log prefix: che
 MAP-3  A layer is dropped only after the one below has all of its entries and has renewed its readers.
 MAP-4  A checkpoint is pruned to a floor only when it covers the record that has moved the floor there: a restart begins
        with that floor, so it never reads a version that was removed.
+
+Range deletes are kept beside the layers (`range_deletions.py`), which hold only what was written for single keys. A
+reader takes the range deletes before it looks into a layer, and they are dropped only after the versions before them.
 """
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Literal, NamedTuple, overload
@@ -25,7 +28,8 @@ from typing import Literal, NamedTuple, overload
 from logdb.log.contract import Trimmed
 from logdb.store.checkpoint import LIVE, Checkpoint, Row, Snapshot
 from logdb.store.overlay import Entry, Overlay
-from logdb.store.records import Relocated, Value
+from logdb.store.range_deletions import NOTHING, RangeDeletions, RangeIndex
+from logdb.store.records import DeletedRange, Range, Relocated, Value
 from logdb.store.values import Values
 
 SCAN_ROWS = 1_000
@@ -51,13 +55,17 @@ class Changed(NamedTuple):
 
 
 class KeyMap:
-    """The map of one log. The caller serializes `apply` and `relocate`; any thread may read."""
+    """The map of one log. The caller serializes `apply` and `relocate`; any thread may read.
+
+    `deletions`: the range deletes retained, None if there are none.
+    """
 
     def __init__(self, values: Values, checkpoint: Checkpoint | None) -> None:
         self.values = values
         self.checkpoint = checkpoint
         self.active = Overlay()
         self.frozen: Overlay | None = None
+        self.deletions: RangeDeletions | None = None
 
     @property
     def live_bytes(self) -> int:
@@ -69,19 +77,44 @@ class KeyMap:
 
     # ---- applying the log
 
-    def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
-        """Apply the writes of the commit at `version`, which is after every version applied before."""
+    def apply(self, version: int, writes: Mapping[bytes, Value], deletes: Sequence[Range] = ()) -> None:
+        """Apply the commit at `version`, which is after every version applied before: the ranges that it deletes, and
+        then its writes."""
+        if deletes:
+            if self.deletions is None:
+                self.deletions = RangeDeletions()
+            self.deletions.add(version, deletes)
         self.active.apply(version, writes)
+
+    def add_deletions(self, ranges: Iterable[DeletedRange]) -> None:
+        """Add range deletes of a checkpoint or a compaction, which may be there already."""
+        if ranges := list(ranges):
+            self.deletions = (self.deletions or RangeDeletions()).with_older(ranges)
+
+    def drop_deletions(self, dropped: Callable[[DeletedRange], bool]) -> None:
+        """Drop range deletes: the layers have no version before them that a read at the floor or later could see."""
+        if self.deletions is not None:
+            self.deletions = self.deletions.without(dropped) or None
+
+    def deleted_to(self, version: int) -> RangeIndex:
+        """The range deletes up to a version."""
+        deletions = self.deletions
+        return NOTHING if deletions is None else deletions.at(version)
+
+    def deleted_at(self, key: bytes, at: int) -> int:
+        """The version of the newest range delete of the key not after `at`, 0 if there is none."""
+        deletions = self.deletions
+        return 0 if deletions is None else deletions.newest(key, at)
 
     def relocate(self, gsn: int, entries: list[Relocated]) -> None:
         """Apply a relocation record: the record at `gsn` has copies of these versions, perhaps the only ones."""
         for key, version, value in entries:
             if self.active.has(key, version):
                 self.active.insert(key, version, value)
-            elif self.version(key, version) != version:
+            elif self.written_version(key, version) != version:
                 # A rebuild after a trim, which removed the version's own record. No layer may hide a newer version.
                 at = LAST_VERSION
-                while (entry := self.entry(key, at)) is not None and entry[0] > version:
+                while (entry := self.written(key, at)) is not None and entry[0] > version:
                     self.active.insert(key, entry[0], entry[1])
                     at = entry[0] - 1
                 self.active.insert(key, version, value)
@@ -90,7 +123,7 @@ class KeyMap:
     def replace(self, key: bytes, version: int, value: Value) -> None:
         """Replace the value of a version, in whatever layer it is."""
         at = LAST_VERSION
-        while (entry := self.entry(key, at)) is not None and entry[0] > version:
+        while (entry := self.written(key, at)) is not None and entry[0] > version:
             if not self.active.has(key, entry[0]):  # no layer may hide a newer version
                 self.active.insert(key, entry[0], entry[1])
             at = entry[0] - 1
@@ -103,13 +136,24 @@ class KeyMap:
 
         Reads the value of an older version from the log if it is no longer in memory.
         """
-        found = self._found(key, at)
+        return self._loaded(key, self._found(key, at))
+
+    def written(self, key: bytes, at: int) -> Entry | None:
+        """As `entry`, without range deletes."""
+        return self._loaded(key, self._found_written(key, at))
+
+    def _loaded(self, key: bytes, found: Entry | Row | None) -> Entry | None:
         if isinstance(found, Row):
             return found.version, self.values.written(found.place, key, found.version), None
         return found
 
     def _found(self, key: bytes, at: int) -> Entry | Row | None:
         """As `entry`; a row if its value must be read from the log."""
+        deleted = self.deleted_at(key, at)  # before a layer is read, see above
+        found = self._found_written(key, at)
+        return found if not deleted or (found is not None and found[0] >= deleted) else (deleted, None, None)
+
+    def _found_written(self, key: bytes, at: int) -> Entry | Row | None:
         entry = self.active.newest.get(key)
         while entry is not None:
             if entry[0] <= at:
@@ -135,13 +179,16 @@ class KeyMap:
     def get(self, key: bytes, at: int, *, whole: bool = True) -> Value:
         """The value of the key at version `at`; None if it does not exist. `whole` False: the place of a large value
         instead. Raises Trimmed, Corruption."""
-        entry = self.active.newest.get(key)
-        if entry is None and self.frozen is None and self.checkpoint is not None:
-            live = self.checkpoint.live_value(key)
-            if live is not None and self.checkpoint.ceiling <= at:
-                return live
-        if entry is None or entry[0] > at:
+        if self.deletions is not None and self.deleted_at(key, at):
             entry = self.entry(key, at)
+        else:
+            entry = self.active.newest.get(key)
+            if entry is None and self.frozen is None and self.checkpoint is not None:
+                live = self.checkpoint.live_value(key)
+                if live is not None and self.checkpoint.ceiling <= at:
+                    return live
+            if entry is None or entry[0] > at:
+                entry = self.entry(key, at)
         if entry is None:
             return None
         value = entry[1]
@@ -151,14 +198,18 @@ class KeyMap:
         """The values of the keys, as of `get`. A record of the log with versions of several keys is read once."""
         values, found, waiting = self.values, list[bytes | None](), list[tuple[int, int, int]]()
         for key in keys:
-            entry: Entry | Row | None = self.active.newest.get(key)
-            if entry is None and self.frozen is None and self.checkpoint is not None:
-                live = self.checkpoint.live_value(key)
-                if live is not None and self.checkpoint.ceiling <= at:
-                    found.append(live)
-                    continue
-            if entry is None or entry[0] > at:
+            entry: Entry | Row | None
+            if self.deletions is not None and self.deleted_at(key, at):
                 entry = self._found(key, at)
+            else:
+                entry = self.active.newest.get(key)
+                if entry is None and self.frozen is None and self.checkpoint is not None:
+                    live = self.checkpoint.live_value(key)
+                    if live is not None and self.checkpoint.ceiling <= at:
+                        found.append(live)
+                        continue
+                if entry is None or entry[0] > at:
+                    entry = self._found(key, at)
             if isinstance(entry, Row):
                 waiting.append((entry.place, len(found), entry.version))
                 found.append(None)
@@ -178,6 +229,11 @@ class KeyMap:
 
     def version(self, key: bytes, at: int) -> int:
         """The newest version of the key not after `at`, 0 if it has none. Does not read the log."""
+        deleted = self.deleted_at(key, at)
+        return max(deleted, self.written_version(key, at))
+
+    def written_version(self, key: bytes, at: int) -> int:
+        """As `version`, without range deletes."""
         entry = self.active.entry(key, at)
         frozen, checkpoint = self.frozen, self.checkpoint
         if entry is None and frozen is not None:
@@ -210,10 +266,10 @@ class KeyMap:
         max_rows = _first_rows(start if reverse else end, limit)
         left = limit
         while True:
-            batch, count, stop = self._batch(start, end, at, reverse, max_rows)
+            batch, count, rest = self._batch(start, end, at, reverse, max_rows)
             if count:
                 yield batch
-            if stop is None:
+            if rest is None:
                 return
             if left is not None:
                 left -= count
@@ -222,29 +278,49 @@ class KeyMap:
             is_dense = left is not None and 2 * count >= max_rows
             max_rows = min(left if left is not None and is_dense else 4 * max_rows, MAX_ROWS)
             if reverse:
-                end = stop
+                end = rest
             else:
-                start = stop + b"\0"
+                start = rest
 
     def first(self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int) -> Rows:
         """The rows of all batches of `scan`, for a small `limit`."""
-        batch, count, stop = self._batch(start, end, at, reverse, _first_rows(start if reverse else end, limit))
-        if stop is None or count >= limit:
+        batch, count, rest = self._batch(start, end, at, reverse, _first_rows(start if reverse else end, limit))
+        if rest is None or count >= limit:
             return batch
-        start, end = (start, stop) if reverse else (stop + b"\0", end)
+        start, end = (start, rest) if reverse else (rest, end)
         return [*batch, *chain.from_iterable(self.scan(start, end, at, reverse, limit - count))]
 
     def _batch(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int
     ) -> tuple[Rows, int, bytes | None]:
-        """(rows, their number, the last key looked at, or None at the end of the range)."""
+        """(rows, their number, the bound of the rest of the range: its start, or its end when `reverse`; None: there is
+        no rest)."""
+        deletions, deleted, rest = self.deletions, 0, None
+        if deletions is not None:
+            stretch = deletions.at(at).first(start, end, reverse)
+            rest = stretch.start if reverse else stretch.end
+            if rest == (start if reverse else end):
+                rest = None
+            deleted, start, end = stretch
+        rows, count, stop = self._stretch(start, end, at, reverse, max_rows, deleted)
+        if stop is not None:
+            rest = stop if reverse else stop + b"\0"
+        return rows, count, rest
+
+    def _stretch(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int, deleted: int
+    ) -> tuple[Rows, int, bytes | None]:
+        """(rows, their number, the last key looked at, or None at the end of the range). A range delete at version
+        `deleted` has deleted the range."""
         active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
+        if checkpoint is not None and checkpoint.ceiling < deleted:
+            checkpoint = None  # all that it has in the range is deleted
         live: list[tuple[bytes, bytes]] = []
         lower: list[bytes] = []
         stop = None
         if checkpoint is not None:
             if checkpoint.ceiling <= at:
-                live, lower, stop = checkpoint.live_chunk(start, end, reverse, max_rows)
+                live, lower, stop = checkpoint.live_chunk(start, end, reverse, max_rows, deleted)
             if checkpoint.ceiling > at:
                 live, lower = [], [key for key, _ in checkpoint.chunk(start, end, reverse, max_rows)]
                 stop = lower[-1] if len(lower) == max_rows else None
@@ -256,7 +332,7 @@ class KeyMap:
         middle = frozen.keys(low, high, reverse, max_rows) if frozen is not None else []
         if self.frozen is not frozen or self.active is not active:
             # A layer may have moved down between the two reads, and be missing from both: read again.
-            return self._batch(start, end, at, reverse, max_rows)
+            return self._stretch(start, end, at, reverse, max_rows, deleted)
         if not (upper or middle or lower):
             return live, len(live), stop
         full = [keys[-1] for keys in (upper, middle) if len(keys) == max_rows]
@@ -269,21 +345,23 @@ class KeyMap:
             # A key that is being added or pruned may be in only one of the overlay's two indexes.
             with contextlib.suppress(KeyError):
                 values = list(map(VALUE_OF, map(active.newest.__getitem__, upper)))
-                if active.is_plain and active.last <= at:
+                if active.is_plain and active.last <= at and not deleted:
                     return zip(upper, values, strict=True), len(upper), stop
         above: dict[bytes, bytes | None] = {key: self._value(key, at) for key in lower}
         if frozen is not None:
-            self._read_values(above, frozen, middle, at)
-        self._read_values(above, active, upper, at)
+            self._read_values(above, frozen, middle, at, deleted)
+        self._read_values(above, active, upper, at, deleted)
         rows = _merged(live, above, reverse)
         return rows, len(rows), stop
 
-    def _read_values(self, into: dict[bytes, bytes | None], overlay: Overlay, keys: list[bytes], at: int) -> None:
+    def _read_values(
+        self, into: dict[bytes, bytes | None], overlay: Overlay, keys: list[bytes], at: int, deleted: int
+    ) -> None:
         """Set the values of these keys of an overlay in `into`. Overlays above are read later."""
         newest = overlay.newest
         for key in keys:
             entry = newest.get(key)
-            if entry is not None and entry[0] <= at and entry[1].__class__ is bytes:
+            if entry is not None and deleted <= entry[0] <= at and entry[1].__class__ is bytes:
                 into[key] = entry[1]
             else:
                 into[key] = self._value(key, at)
@@ -295,7 +373,16 @@ class KeyMap:
             return self.get(key, at)
 
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
-        """The first key of [start, end) with a version after `since` and not after `at`, tombstones included."""
+        """The first key of [start, end) with a version after `since` and not after `at`, deletions included, also of
+        ranges."""
+        deletions = self.deletions
+        deleted = None if deletions is None else deletions.changed(start, end, since, at)
+        if deleted is None:
+            return self._written_between(start, end, since, at)
+        written = self._written_between(start, deleted.start + b"\0", since, at)
+        return Changed(deleted.start, deleted.version) if written is None else written
+
+    def _written_between(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
         found: Changed | None = None
         for overlay in (self.active, self.frozen):
             changed = None if overlay is None else _changed(overlay, start, end, since, at)
@@ -319,7 +406,8 @@ class KeyMap:
     # ---- copying to another map
 
     def keys_from(self, start: bytes, max_rows: int) -> list[bytes]:
-        """Up to `max_rows` keys from `start` on, in order, with any retained version, deletions included."""
+        """Up to `max_rows` keys from `start` on, in order, with any retained version, deletions of single keys
+        included."""
         keys = set(self.active.keys(start, None, False, max_rows))
         if self.frozen is not None:
             keys.update(self.frozen.keys(start, None, False, max_rows))
@@ -340,9 +428,10 @@ class KeyMap:
         return [(key, *found[key]) for key in sorted(found)[:max_rows]]
 
     def versions(self, key: bytes, at: int) -> Iterator[tuple[int, Value, int]]:
-        """(version, value, GSN of a record with a copy or 0) of all retained versions up to `at`, newest first."""
+        """(version, value, GSN of a record with a copy or 0) of all retained versions up to `at`, newest first, without
+        range deletes."""
         moved = self.active.moved.get(key, {})
-        while (entry := self.entry(key, at)) is not None:
+        while (entry := self.written(key, at)) is not None:
             version, value, _ = entry
             yield version, value, moved[version][0] if version in moved else 0
             at = version - 1
@@ -366,6 +455,11 @@ class KeyMap:
     def thaw(self) -> None:
         """End a checkpoint: the checkpoint has all of `frozen`, and its readers see it (MAP-3)."""
         self.frozen = None
+
+    def prune(self, floor: int) -> None:
+        """Remove versions that only a read before version `floor` could see, of a map without a checkpoint."""
+        self.active.prune(floor, self.deleted_to(floor))
+        self.drop_deletions(lambda deleted: deleted.version <= floor)
 
     def adopt(self, snapshot: Snapshot) -> None:
         """Switch to a checkpoint that another process has written, and drop the entries that it covers. Serialized with

@@ -1,4 +1,4 @@
-"""The manifest of a map: which runs it consists of, and what they cover.
+"""The manifest of a map: its runs, and the versions that they cover.
 
 Text: a JSON object in one line, then its CRC32C in hexadecimal digits.
 """
@@ -67,7 +67,7 @@ class Manifest(NamedTuple):
 
 
 class MalformedManifest(Exception):
-    """The manifest, or the runs that it names, are not what was written. The message says why."""
+    """The manifest, or a run that it names, is damaged. The message contains the reason."""
 
 
 def decode_manifest(content: bytes) -> Manifest:

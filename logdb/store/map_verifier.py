@@ -28,7 +28,7 @@ RESIDUE: Final = 0x48674BC7
 have it, too."""
 NOTE: Final = "SUM"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-PIECE_BYTES: Final = 256 << 10
+CHUNK_BYTES: Final = 256 << 10
 
 
 class FileChecksum(NamedTuple):
@@ -39,7 +39,7 @@ class FileChecksum(NamedTuple):
 
 
 def find_damage(path: Path, files: Mapping[str, FileChecksum], *, ignore_note: bool = False) -> str | None:
-    """The first difference between the files in the directory `path` and what was written; None if there is none.
+    """The first damage to the files in the directory `path`; None if they are as they were written.
 
     `ignore_note`: read every file, also those that the note lists. Raises FileNotFoundError, and other OSErrors when a
     file cannot be read.
@@ -75,7 +75,7 @@ def crc_of(file: Path) -> int:
     crc, at = 0, 0
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while chunk := os.pread(fd, PIECE_BYTES, at):
+        while chunk := os.pread(fd, CHUNK_BYTES, at):
             crc = crc32(chunk, crc)
             at += len(chunk)
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
+from logdb.store.range_deletions import NOTHING, RangeIndex
 from logdb.store.row_checksums import CHECKSUM_BYTES, RawRow
 from logdb.store.runs import (
     CHAIN,
@@ -102,18 +103,20 @@ def _level(size: int, ratio: int) -> int:
     return level
 
 
-def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool) -> Generator[int, object, None]:
+def merge_rows(
+    readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool, deleted: RangeIndex = NOTHING
+) -> Generator[int, object, None]:
     """Write the rows of several groups, the newest first, as one run; yields the number of keys read in each step.
 
     Versions that only a read before version `floor` could see are left out; deletions among them only if `is_oldest`:
-    the result is the oldest run.
+    the result is the oldest run. `deleted`: range deletes up to `floor`, whose keys have lost all versions before them.
     """
     sources: dict[RunReader, OlderRows] = {}
     for parts in aligned(readers):
         found = [dict(rows) for _, rows in parts]
         newest, shared = newest_rows(found)
         of_part = [sources.get(run) or sources.setdefault(run, OlderRows(run)) for run, _ in parts]
-        _merge_part(of_part, writer, floor, is_oldest, found, newest, shared)
+        _merge_part(of_part, writer, floor, is_oldest, found, newest, shared, deleted)
         yield len(newest)
     writer.put_state(kept_state(readers, is_oldest=is_oldest))
 
@@ -126,20 +129,24 @@ def _merge_part(
     found: list[dict[bytes, bytes]],
     rows: list[RawRow],
     shared: set[bytes],
+    deleted: RangeIndex,
 ) -> None:
     copied: list[RawRow] = []
     lookups = [(source, part.get) for source, part in zip(sources, found, strict=True)]
     for row in rows:
         key, raw = row
+        before = deleted.newest(key) if deleted.last else 0
         if raw[KIND_AT] in COPIED and key not in shared:
-            copied.append(row)
+            if not before or version_of(raw) >= before:
+                copied.append(row)
             continue
         if copied:
             writer.copy(copied)
             copied = []
         of_key = [(source, there) for source, get in lookups if (there := get(key)) is not None]
-        if not put_again(writer, key, of_key, floor, is_oldest=is_oldest):
-            kept = _kept(versions((source.reader, raw) for source, raw in of_key), floor, is_oldest)
+        if before or not put_again(writer, key, of_key, floor, is_oldest=is_oldest):
+            found_rows = versions((source.reader, raw) for source, raw in of_key)
+            kept = _kept(found_rows, floor, is_oldest, before)
             newest = next(kept, None)
             if newest is not None:
                 writer.put(key, newest, kept)
@@ -186,8 +193,10 @@ def _version_before_last(newest: bytes, older: list[bytes]) -> int:
     return int(VERSION.unpack_from(older[-2], len(older[-2]) + OLDER_VERSION_AT)[0])
 
 
-def _kept(rows: Iterable[Row], floor: int, is_oldest: bool) -> Iterator[Row]:
+def _kept(rows: Iterable[Row], floor: int, is_oldest: bool, deleted: int) -> Iterator[Row]:
     for row in rows:
+        if row.version < deleted:
+            return
         if row.version <= floor:
             if row.kind != TOMBSTONE or not is_oldest:
                 yield row

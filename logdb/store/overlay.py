@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from logdb.store.ordered_keys import OrderedKeys
+from logdb.store.range_deletions import RangeIndex
 from logdb.store.records import Value
 
 Entry = tuple[int, Value, "Entry | None"]
@@ -136,13 +137,14 @@ class Overlay:
             while entries:
                 entries.popitem()
 
-    def live_at(self, floor: int) -> Iterator[tuple[bytes, int, Value, int]]:
-        """(key, version, value, GSN of the record that holds it) of each key that exists at version `floor`."""
+    def live_at(self, floor: int, deleted: RangeIndex) -> Iterator[tuple[bytes, int, Value, int]]:
+        """(key, version, value, GSN of the record that holds it) of each key that exists at version `floor`. `deleted`:
+        the range deletes up to there."""
         for key, newest in list(self.newest.items()):
             entry: Entry | None = newest
             while entry is not None and entry[0] > floor:
                 entry = entry[2]
-            if entry is not None and entry[1] is not None:
+            if entry is not None and entry[1] is not None and entry[0] >= deleted.newest(key):
                 place, _ = self.moved.get(key, {}).get(entry[0], (entry[0], None))
                 yield key, entry[0], entry[1], place
 
@@ -159,15 +161,16 @@ class Overlay:
                 rest.put(key, version, value)
         return rest
 
-    def prune(self, floor: int) -> None:
-        """Remove versions that only a read before version `floor` could see. For a map without a checkpoint."""
+    def prune(self, floor: int, deleted: RangeIndex) -> None:
+        """Remove versions that only a read before version `floor` could see. For a map without a checkpoint. `deleted`:
+        the range deletes up to `floor`."""
         for key, newest in list(self.newest.items()):
             kept: list[Entry] = []
             entry: Entry | None = newest
             while entry is not None and entry[0] > floor:
                 kept.append(entry)
                 entry = entry[2]
-            if entry is not None and entry[1] is not None:
+            if entry is not None and entry[1] is not None and entry[0] >= deleted.newest(key):
                 kept.append(entry)
             rebuilt: Entry | None = None
             for version, value, _ in reversed(kept):

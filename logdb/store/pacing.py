@@ -1,4 +1,4 @@
-"""How fast writers may write while checkpoints or merges are behind: slowed early and in proportion to what they write,
+"""The pace of writers while checkpoints or merges are behind: slowed early and in proportion to what they write,
 never stopped."""
 
 from __future__ import annotations

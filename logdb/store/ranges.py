@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
-from logdb.errors import KeyTooLarge
+from logdb.errors import KeyTooLarge, shown
 from logdb.store.arguments import check_flag, listed
 from logdb.store.limits import MAX_KEY_BYTES, check_key
+from logdb.store.records import APPENDED_BYTES, Range
 
 MAX_BOUND_BYTES: Final = MAX_KEY_BYTES + 1
 """The first key after a key of maximum length is one byte longer."""
@@ -36,6 +38,14 @@ def key_range(
         return None, None
     check_key(prefix)
     return prefix, after_prefix(prefix)
+
+
+def check_prefix(prefix: bytes) -> None:
+    """Check the prefix of keys that commits make. Raises TypeError, KeyTooLarge."""
+    if type(prefix) is not bytes:
+        raise TypeError(f"prefix must be bytes, not {type(prefix).__name__}")
+    if len(prefix) > MAX_KEY_BYTES - APPENDED_BYTES:
+        raise KeyTooLarge(len(prefix) + APPENDED_BYTES, MAX_KEY_BYTES, f", made of prefix {shown(prefix)},")
 
 
 def _refuse_bound(name: str, bound: bytes) -> NoReturn:
@@ -75,6 +85,34 @@ def _pair(bounds: Any) -> tuple[Any, Any]:
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise TypeError(f"each of the ranges must be a pair (start, end), not {bounds!r:.100}")
     return bounds[0], bounds[1]
+
+
+def range_to_delete(start: bytes | None, end: bytes | None, prefix: bytes | None = None) -> list[Range]:
+    """The range of the keys to delete; none if it is empty. Raises as `key_range`."""
+    low, high = key_range(start, end, prefix, None)
+    return [] if high is not None and (low or b"") >= high else [(low or b"", high)]
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same keys in order, in ranges that neither overlap nor touch."""
+    found: list[Range] = []
+    for start, end in sorted(ranges, key=itemgetter(0)):
+        if found:
+            known_start, known_end = found[-1]
+            if known_end is None or known_end >= start:
+                if known_end is not None and (end is None or end > known_end):
+                    found[-1] = known_start, end
+                continue
+        found.append((start, end))
+    return found
+
+
+def common(one: Range, other: Range) -> Range | None:
+    """The keys that are in both ranges; None if there are none."""
+    start = max(one[0], other[0])
+    ends = [end for _, end in (one, other) if end is not None]
+    end = min(ends) if ends else None
+    return None if end is not None and start >= end else (start, end)
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

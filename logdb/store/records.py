@@ -37,6 +37,22 @@ SUMMARY: Final = 11
 # The names without an underscore are for a decoder of many records at once (spark_export/decoding.py).
 FORMAT: Final = 1
 HAS_READS: Final = 1
+HAS_DELETES: Final = 2
+"""The record deletes ranges, which stand behind the conditions. Such a record has `HAS_READS`, too."""
+HAS_APPENDS: Final = 4
+"""The keys of the last writes get their version when the record is ordered; the last four bytes of the record are the
+number of these writes. Such a record has `HAS_READS`, too."""
+COMMIT_FLAGS: Final = (
+    0,
+    HAS_READS,
+    HAS_READS | HAS_DELETES,
+    HAS_READS | HAS_APPENDS,
+    HAS_READS | HAS_DELETES | HAS_APPENDS,
+)
+VERSION_BYTES: Final = 8
+INDEX_BYTES: Final = 4
+APPENDED_BYTES: Final = VERSION_BYTES + INDEX_BYTES
+"""The key of an append is a prefix, the version of its commit, and its index there; both are big endian."""
 ITEMS_AT_ONCE: Final = 4_096
 
 COMMIT_HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
@@ -52,12 +68,14 @@ _RANGE: Final = Struct("<HH")
 _UNBOUNDED: Final = 0xFFFF
 _OPERATOR: Final = Struct("<B")
 _U64: Final = Struct("<Q")
+_COUNT: Final = Struct("<I")
 _DECISION: Final = Struct("<BQQI")  # format, after, through, aborted
 RELOCATION_HEAD: Final = Struct("<BI")
 RELOCATION_VERSION: Final = Struct("<Q")
 _COPY: Final = Struct(RELOCATION_VERSION.format + ITEM.format[1:])  # both headers of a small value at once
 _COMPACTION: Final = Struct("<BQII")  # format, floor, sessions, pins
 _COMPACTION_FORMAT: Final = 2
+_COMPACTION_WITH_DELETES: Final = 3
 _SESSION: Final = Struct("<QI")  # client, bounds
 _LAST_OF_SESSION: Final = Struct("<QQ")  # of format 1: client, last sequence number
 _PIN: Final = Struct("<BQH")  # format, version (0: no longer pinned), name bytes
@@ -136,8 +154,29 @@ class Condition(NamedTuple):
     operand: bytes | Place | int | None = None
 
 
+class DeletedRange(NamedTuple):
+    """The commit at `version` has deleted the keys of [start, end); end None: to the last key."""
+
+    version: int
+    start: bytes
+    end: bytes | None
+
+    def has(self, key: bytes) -> bool:
+        """Whether the key is in the range."""
+        return self.start <= key and (self.end is None or key < self.end)
+
+    def overlaps(self, start: bytes, end: bytes | None) -> bool:
+        """Whether it has a key of [start, end)."""
+        return (end is None or self.start < end) and (self.end is None or start < self.end)
+
+
 class Commit(NamedTuple):
-    """The content of a COMMIT record. `snapshot`: the version at which `reads` (keys) and `ranges` were read."""
+    """The content of a COMMIT record.
+
+    `snapshot`: the version at which `reads` (keys) and `ranges` were read. `deletes`: ranges whose keys it deletes,
+    before it writes `writes`. `appended`: the keys of the last `appended` writes are made by `unversioned_key`, and get
+    the record's GSN when it is ordered (`ordered_at`).
+    """
 
     client: int
     sequence: int
@@ -147,12 +186,35 @@ class Commit(NamedTuple):
     reads: Sequence[bytes] = ()
     ranges: Sequence[Range] = ()
     conditions: Sequence[Condition] = ()
+    deletes: Sequence[Range] = ()
+    appended: int = 0
+
+    def ordered_at(self, gsn: int) -> Commit:
+        """This commit with the keys that its appends have if its record is at `gsn`. A made key replaces the same key
+        among the other writes."""
+        if not self.appended:
+            return self
+        items = iter(self.writes.items())
+        writes = dict(islice(items, len(self.writes) - self.appended))
+        writes.update((versioned_key(key, gsn), value) for key, value in items)
+        return self._replace(writes=writes, appended=0)
+
+
+def unversioned_key(prefix: bytes, index: int) -> bytes:
+    """The key of an append whose version is not known. `index`: the number of earlier appends to `prefix` in the same
+    transaction."""
+    return prefix + bytes(VERSION_BYTES) + index.to_bytes(INDEX_BYTES)
+
+
+def versioned_key(key: bytes, version: int) -> bytes:
+    """The key of `unversioned_key`, once the version is known."""
+    return key[:-APPENDED_BYTES] + version.to_bytes(VERSION_BYTES) + key[-INDEX_BYTES:]
 
 
 def encode_commit(commit: Commit) -> bytes:
     """The payload of a COMMIT record."""
-    client, sequence, writes, snapshot, label, reads, ranges, conditions = commit
-    if not (reads or ranges or conditions or label):
+    client, sequence, writes, snapshot, label, reads, ranges, conditions, deletes, appended = commit
+    if not (reads or ranges or conditions or label or deletes or appended):
         if len(writes) == 1:
             ((key, value),) = writes.items()
             if type(value) is bytes:
@@ -161,8 +223,9 @@ def encode_commit(commit: Commit) -> bytes:
         parts = [COMMIT_HEAD.pack(FORMAT, 0, client, sequence, len(writes))]
         return _encoded(parts, writes)
     name = label.encode()
+    flags = HAS_READS | (HAS_DELETES if deletes else 0) | (HAS_APPENDS if appended else 0)
     parts = [
-        COMMIT_HEAD.pack(FORMAT, HAS_READS, client, sequence, len(writes)),
+        COMMIT_HEAD.pack(FORMAT, flags, client, sequence, len(writes)),
         COMMIT_MORE.pack(snapshot, len(name), len(reads), len(ranges), len(conditions)),
         name,
     ]
@@ -171,12 +234,22 @@ def encode_commit(commit: Commit) -> bytes:
         rest.append(_LENGTH.pack(len(key)))
         rest.append(key)
     for start, end in ranges:
-        rest += (_RANGE.pack(len(start), _UNBOUNDED if end is None else len(end)), start, end or b"")
+        rest.append(_encoded_range(start, end))
     for operator, key, operand in conditions:
         rest.append(_OPERATOR.pack(operator))
         encoded = _U64.pack(operand) if isinstance(operand, int) else operand
         _write_items(rest, ((key, encoded),))
+    if deletes:
+        rest.append(_COUNT.pack(len(deletes)))
+    for start, end in deletes:
+        rest.append(_encoded_range(start, end))
+    if appended:
+        rest.append(_COUNT.pack(appended))
     return _encoded(parts, writes, rest)
+
+
+def _encoded_range(start: bytes, end: bytes | None) -> bytes:
+    return _RANGE.pack(len(start), _UNBOUNDED if end is None else len(end)) + start + (end or b"")
 
 
 def _encoded(parts: list[bytes], writes: Mapping[bytes, Value], rest: Sequence[bytes] = ()) -> bytes:
@@ -206,11 +279,12 @@ def decode_put(payload: bytes) -> tuple[int, int, bytes, bytes] | None:
     return client, sequence, payload[_HEAD_AND_ITEM.size : value_at], payload[value_at:]
 
 
-def decode_commit(payload: bytes) -> Commit:
-    """The inverse of `encode_commit`. Raises MalformedRecord."""
+def decode_commit(payload: bytes, gsn: int) -> Commit:
+    """The content of the COMMIT record at `gsn`, with the keys of its appends; 0: of a record that is not ordered yet,
+    the inverse of `encode_commit`. Raises MalformedRecord."""
     try:
         form, flags, client, sequence, count = COMMIT_HEAD.unpack_from(payload)
-        if form != FORMAT or flags & ~HAS_READS:
+        if form != FORMAT or flags not in COMMIT_FLAGS:
             raise MalformedRecord(f"commit record of format {form} with flags {flags}")
         at = COMMIT_HEAD.size
         if not flags:
@@ -227,13 +301,8 @@ def decode_commit(payload: bytes) -> Commit:
             key, at = _read_bytes(payload, at + 2, _LENGTH.unpack_from(payload, at)[0])
             reads.append(key)
         for _ in range(range_count):
-            start_bytes, end_bytes = _RANGE.unpack_from(payload, at)
-            start, at = _read_bytes(payload, at + _RANGE.size, start_bytes)
-            if end_bytes == _UNBOUNDED:
-                ranges.append((start, None))
-            else:
-                end, at = _read_bytes(payload, at, end_bytes)
-                ranges.append((start, end))
+            range_read, at = _read_range(payload, at)
+            ranges.append(range_read)
         for _ in range(condition_count):
             operator = payload[at]
             ((key, operand),), at = _read_pairs(payload, at + 1, 1)
@@ -243,11 +312,44 @@ def decode_commit(payload: bytes) -> Commit:
                 conditions.append(Condition(operator, key, _U64.unpack(operand)[0]))
             else:
                 conditions.append(Condition(operator, key, operand))
+        deletes: list[Range] = []
+        if flags & HAS_DELETES:
+            (delete_count,) = _COUNT.unpack_from(payload, at)
+            at += _COUNT.size
+            for _ in range(delete_count):
+                deleted, at = _read_range(payload, at)
+                if deleted[1] is not None and deleted[0] >= deleted[1]:
+                    raise MalformedRecord("commit record: a range that it deletes is empty")
+                deletes.append(deleted)
+        appended = 0
+        if flags & HAS_APPENDS:
+            (appended,) = _COUNT.unpack_from(payload, at)
+            at += _COUNT.size
+            if not are_appends(writes, appended):
+                raise MalformedRecord("commit record: a write that it appends has a version, or no value")
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise MalformedRecord(f"commit record of {len(payload)} bytes: {error}") from error
     if at != len(payload):
         _trailing(payload, at)
-    return Commit(client, sequence, writes, snapshot, label, reads, ranges, conditions)
+    commit = Commit(client, sequence, writes, snapshot, label, reads, ranges, conditions, deletes, appended)
+    return commit.ordered_at(gsn) if gsn else commit
+
+
+def are_appends(writes: Mapping[bytes, object], appended: int) -> bool:
+    """Whether the last `appended` writes have values, and keys as `unversioned_key` makes them."""
+    return appended <= len(writes) and all(
+        len(key) >= APPENDED_BYTES and not any(key[-APPENDED_BYTES:-INDEX_BYTES]) and value is not None
+        for key, value in islice(writes.items(), len(writes) - appended, None)
+    )
+
+
+def _read_range(payload: bytes, at: int) -> tuple[Range, int]:
+    start_bytes, end_bytes = _RANGE.unpack_from(payload, at)
+    start, at = _read_bytes(payload, at + _RANGE.size, start_bytes)
+    if end_bytes == _UNBOUNDED:
+        return (start, None), at
+    end, at = _read_bytes(payload, at, end_bytes)
+    return (start, end), at
 
 
 FIRST_VERSION_OPERATOR: Final = 16
@@ -319,29 +421,47 @@ class Compaction(NamedTuple):
     """After this record, versions before `floor` cannot be read.
 
     It repeats state of the trimmed prefix: the sequence numbers that each client has used, as bounds (first, end,
-    first, end, ...), and the pins by name.
+    first, end, ...), the pins by name, and `deletes`, the deleted ranges of which the rest of the log may hold older
+    copies.
     """
 
     floor: int
     sessions: Mapping[int, tuple[int, ...]]
     pins: Mapping[str, int]
+    deletes: Sequence[DeletedRange] = ()
 
 
 def encode_compaction(compaction: Compaction) -> bytes:
     """The payload of a COMPACTION record."""
-    floor, sessions, pins = compaction
-    parts = [_COMPACTION.pack(_COMPACTION_FORMAT, floor, len(sessions), len(pins))]
+    floor, sessions, pins, deletes = compaction
+    form = _COMPACTION_WITH_DELETES if deletes else _COMPACTION_FORMAT
+    parts = [_COMPACTION.pack(form, floor, len(sessions), len(pins))]
     for client, bounds in sorted(sessions.items()):
         parts += (_SESSION.pack(client, len(bounds)), *map(_U64.pack, bounds))
     parts += [encode_pin(name, version) for name, version in sorted(pins.items())]
+    if deletes:
+        parts.append(_COUNT.pack(len(deletes)))
+    parts += map(encode_deleted_range, deletes)
     return b"".join(parts)
+
+
+def encode_deleted_range(deleted: DeletedRange) -> bytes:
+    """A deleted range in a record or a row of a checkpoint."""
+    return _U64.pack(deleted.version) + _encoded_range(deleted.start, deleted.end)
+
+
+def decode_deleted_range(payload: bytes, at: int = 0) -> tuple[DeletedRange, int]:
+    """(deleted range at this offset, offset behind it). Raises MalformedRecord, struct.error."""
+    (version,) = _U64.unpack_from(payload, at)
+    (start, end), at = _read_range(payload, at + _U64.size)
+    return DeletedRange(version, start, end), at
 
 
 def decode_compaction(payload: bytes) -> Compaction:
     """The inverse of `encode_compaction`. Raises MalformedRecord."""
     try:
         form, floor, session_count, pin_count = _COMPACTION.unpack_from(payload)
-        if form not in (FORMAT, _COMPACTION_FORMAT):
+        if form not in (FORMAT, _COMPACTION_FORMAT, _COMPACTION_WITH_DELETES):
             raise MalformedRecord(f"compaction record of format {form}")
         at = _COMPACTION.size
         sessions: dict[int, tuple[int, ...]] = {}
@@ -352,9 +472,16 @@ def decode_compaction(payload: bytes) -> Compaction:
         for _ in range(pin_count):
             name, version, at = _read_pin(payload, at)
             pins[name] = version
+        deletes: list[DeletedRange] = []
+        if form == _COMPACTION_WITH_DELETES:
+            (delete_count,) = _COUNT.unpack_from(payload, at)
+            at += _COUNT.size
+            for _ in range(delete_count):
+                deleted, at = decode_deleted_range(payload, at)
+                deletes.append(deleted)
     except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRecord(f"compaction record: {error}") from error
-    return Compaction(floor, sessions, pins) if at == len(payload) else _trailing(payload, at)
+    return Compaction(floor, sessions, pins, deletes) if at == len(payload) else _trailing(payload, at)
 
 
 def _read_session(payload: bytes, at: int, form: int) -> tuple[int, tuple[int, ...], int]:

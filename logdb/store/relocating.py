@@ -18,6 +18,7 @@ from google_crc32c import extend
 from logdb.log.contract import Record
 from logdb.store.map_verifier import RESIDUE
 from logdb.store.merging import kept_state, put_again
+from logdb.store.range_deletions import NOTHING, RangeIndex
 from logdb.store.records import RELOCATION, VALUE, Place, Value, encode_relocation
 from logdb.store.row_checksums import CHECKSUM, RawRow
 from logdb.store.runs import (
@@ -87,16 +88,25 @@ class Relocator:
     """Copies versions that are live at `floor` and whose record is before `reach`, and drops those that only a read
     before the floor could see.
 
-    `compacted_at`: GSN of the last compaction. A deletion before it is copied, too: the log may hold an older version
-    after it, which a replay would revive once the deletion is trimmed. `copied`: versions that an interrupted
+    `deleted`: the range deletes up to the floor. `compacted_at`: GSN of the last compaction. A deletion before it is
+    copied, too: the log may hold an older version after it, which a replay would revive once the deletion is trimmed;
+    range deletes are restated by the record that raises the floor. `copied`: versions that an interrupted
     compaction has copied after `reach`, in order.
 
     `relocated`: number of versions copied. `read`: bytes of runs, and of values outside them. `written`: bytes of
     copies and of the new run.
     """
 
-    def __init__(self, floor: int, reach: int, compacted_at: int, copied: Iterator[Copied], values: Values) -> None:
-        self.floor = floor
+    def __init__(
+        self,
+        floor: int,
+        reach: int,
+        compacted_at: int,
+        copied: Iterator[Copied],
+        values: Values,
+        deleted: RangeIndex = NOTHING,
+    ) -> None:
+        self.floor, self._deleted = floor, deleted
         self.relocated = self.read = self.written = 0
         self._reach, self._compacted_at, self._values = reach, compacted_at, values
         self._copied = copied
@@ -141,11 +151,13 @@ class Relocator:
         """Relocate the keys, in order, whose newest version is before the floor and has its value in its row. Yields
         each of the others in its turn, with its copies in `previous`."""
         floor, reach, compacted_at, unpack = self.floor, self._reach, self._compacted_at, VERSION.unpack_from
-        batch = self._batches[-1]
+        batch, deleted = self._batches[-1], self._deleted
         for key in keys:
             raw = newest[key]
             size, flags = len(raw), raw[KIND_AT]
             (version,) = unpack(raw, size + LIVE_END)
+            if deleted.last > version and deleted.newest(key) > version:
+                continue
             if version <= floor and key not in previous:
                 cut = PLAIN.get(flags)
                 if cut is not None:
@@ -173,6 +185,8 @@ class Relocator:
         floor, reach = self.floor, self._reach
         survivor = found = _row_at(of_key, floor)
         is_copied = False
+        if survivor is not None and self._deleted.newest(key) > survivor.version:
+            survivor = None
         if survivor is not None:
             if (copy := previous.get(survivor.version)) is not None:
                 value = copy.value if isinstance(copy.value, Place) else survivor.value

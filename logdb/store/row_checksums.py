@@ -35,7 +35,7 @@ def with_checksum(key: bytes, row: bytes) -> bytes:
 
 
 def check_row(key: bytes, row: bytes, path: str) -> None:
-    """Raises Corruption if the row is not what was written."""
+    """Raises Corruption if the row does not match its checksum."""
     if extend(RESIDUE, key + row) != RESIDUE or len(row) <= CHECKSUM_BYTES:
         raise damaged(path, f"the row of {shown(key)} is not what was written")
 

@@ -174,7 +174,7 @@ def whole_key(found: bytes, raw: bytes) -> bytes:
 
 
 class RunWriter:
-    """Writes a run: keys in order, then state. Memory and what one sync writes are bounded.
+    """Writes a run: keys in order, then state. Its memory and the bytes of one sync are bounded.
 
     `live_bytes`: as in `RunInfo`. Methods raise lmdb.Error and OSError, after which only `abandon` may be called.
     """

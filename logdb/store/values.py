@@ -58,7 +58,7 @@ class Values:
             return kept[1]
         record, writes = self._read_record(gsn, 0), Writes()
         if record.tag == COMMIT:
-            writes = {(key, gsn): value for key, value in decode_commit(record.payload).writes.items()}
+            writes = {(key, gsn): value for key, value in decode_commit(record.payload, gsn).writes.items()}
         elif record.tag == RELOCATION:
             writes = {(key, version): value for key, version, value in decode_relocation(record.payload)}
         recent = {**self._recent, gsn: (len(record.payload), writes)}

@@ -199,13 +199,13 @@ def _take_lock(path: Path, fd: int) -> None:
 
 
 def _wait_for_lock(path: Path, fd: int) -> None:
-    for patience in reversed(range(50)):
+    for attempts_left in reversed(range(50)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             holder = _holder(os.pread(fd, 4096, 0))
-            if holder is not None or not patience:
+            if holder is not None or not attempts_left:
                 raise DatabaseInUse(path, holder or "another process") from None
             # The lock has no PID: its holder is a reader that calls `is_written`, or a writer that will write its PID.
             time.sleep(0.002)

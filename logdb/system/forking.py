@@ -1,6 +1,6 @@
 """fork(): the objects that a child process inherits and must not use.
 
-A child has the memory of its parent and none of its threads, so a lock that another thread held stays locked for ever;
+A child has the memory of its parent and none of its threads, so a lock that another thread held is never released;
 and the resources that the parent has open (the lock of a directory, the map, the log, connections) are shared with the
 child. An object that uses them registers with `own`. In the child it is disowned: it is closed there, without an effect
 on the parent's. The child must open its own.

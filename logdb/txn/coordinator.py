@@ -13,7 +13,7 @@ TXN-4  `floor` and `decided_through` only grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from struct import Struct
 from typing import NamedTuple
@@ -29,20 +29,25 @@ from logdb.store.records import (
     VALUE,
     Commit,
     Decision,
+    DeletedRange,
     Place,
     TxnId,
     Value,
     decode_commit,
     decode_compaction,
     decode_decision,
+    decode_deleted_range,
     decode_pin,
     decode_relocation,
+    encode_deleted_range,
 )
 from logdb.txn.ledger import Ledger, StateRow, Stretches
 from logdb.txn.validation import COMMITTED, Reason, Verdict, validate
 
 _U64 = Struct("<Q")
 _PIN_ROWS, _FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW, _RELOCATED_ROW = b"p", b"f", b"d", b"c", b"m"
+_DELETION_ROWS = b"g"
+_DELETION_KEY = Struct(">QI")
 
 
 class Status(Enum):
@@ -99,6 +104,8 @@ class Coordinator:
         self.decided_through = 0
         self.pins: dict[str, int] = {}
         self._saved_pins: set[str] = set()
+        self._deletions_saved_to = 0
+        self._dropped_deletions: list[bytes] = []
         self._trusted_aborted: frozenset[int] = frozenset()
         self._trusted_through = 0
 
@@ -107,7 +114,8 @@ class Coordinator:
     def deliver(self, gsn: int, commit: Commit) -> Verdict:
         """Decide the commit record at `gsn` and apply its writes if it committed."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
-        client, sequence, writes, _, _, reads, ranges, conditions = commit
+        client, sequence, writes, _, _, reads, ranges, conditions, deletes, appended = commit
+        assert not appended, "the keys of appends are made before"
         if gsn <= self._trusted_through:
             verdict = self._trusted_verdict(gsn, commit)
         elif not self.ledger.is_new(client, sequence, gsn):
@@ -123,7 +131,7 @@ class Coordinator:
         if self.reach and verdict is COMMITTED and any(_is_before(value, self.reach) for value in writes.values()):
             verdict = Verdict(Reason.TOO_OLD)
         if verdict is COMMITTED:
-            self.map.apply(gsn, writes)
+            self.map.apply(gsn, writes, deletes)
         else:
             self.ledger.abort(gsn)
         self.applied = gsn
@@ -138,8 +146,9 @@ class Coordinator:
             self.map.relocate(gsn, decode_relocation(payload))
             self.relocated_from = self.relocated_from or gsn
         elif tag == COMPACTION:
-            floor, used, pins = decode_compaction(payload)
+            floor, used, pins, deletes = decode_compaction(payload)
             self.raise_floor(floor, used)
+            self.restate_deletions(deletes)
             self.pins, self.compacted_at, self.relocated_from = dict(pins), gsn, 0
         elif tag == PIN:
             name, version = decode_pin(payload)
@@ -158,6 +167,32 @@ class Coordinator:
         self.floor = floor
         self.ledger.trim(floor, used)
 
+    def restate_deletions(self, deletes: Sequence[DeletedRange]) -> None:
+        """Retain range deletes of the trimmed prefix, of which copies behind it may be older."""
+        if deletes:
+            self.map.add_deletions(deletes)
+            self._deletions_saved_to = min(self._deletions_saved_to, deletes[0].version - 1)
+
+    def drop_deletions(self, before: int, kept: Collection[DeletedRange] = ()) -> None:
+        """Drop the range deletes before a version but those `kept`: neither the map nor the log has anything older that
+        they delete."""
+
+        def is_dropped(deleted: DeletedRange) -> bool:
+            return deleted.version < before and deleted not in kept
+
+        for row, deleted in self._deletion_rows(0, before - 1):
+            if is_dropped(deleted):
+                self._dropped_deletions.append(row)
+        self.map.drop_deletions(is_dropped)
+
+    def _deletion_rows(self, after: int, through: int) -> Iterator[tuple[bytes, DeletedRange]]:
+        """(key of its row in a checkpoint, range delete) of versions from behind `after` to `through`."""
+        last = ordinal = 0
+        for deleted in () if self.map.deletions is None else self.map.deletions.between(after, through):
+            ordinal = ordinal + 1 if deleted.version == last else 0
+            last = deleted.version
+            yield _DELETION_ROWS + _DELETION_KEY.pack(last, ordinal), deleted
+
     def deliver_copy(self, gsn: int, tag: int, payload: bytes) -> None:
         """Pass over a record of a compaction under way, which writes the places of its copies to the map itself."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
@@ -175,7 +210,7 @@ class Coordinator:
         deliver = self.deliver
         for gsn, _, tag, payload in records:
             if tag == COMMIT:
-                deliver(gsn, decode_commit(payload))
+                deliver(gsn, decode_commit(payload, gsn))
             else:
                 self.deliver_other(gsn, tag, payload)
 
@@ -216,10 +251,21 @@ class Coordinator:
         saved_pins = self._saved_pins - self.pins.keys()
         rows += [(_PIN_ROWS + name.encode(), None) for name in saved_pins]
         self._saved_pins = set(self.pins)
-        return [*rows, *self.head(), (_RELOCATED_ROW, _U64.pack(self.relocated_from))]
+        rows += [(row, None) for row in self._dropped_deletions]
+        self._dropped_deletions = []
+        rows += self._deletions_after(self._deletions_saved_to)
+        self._deletions_saved_to = self.applied
+        return [*rows, *self._marks(), (_RELOCATED_ROW, _U64.pack(self.relocated_from))]
 
     def head(self) -> list[tuple[bytes, bytes]]:
-        """The state outside the ledger and the map, as rows for a checkpoint."""
+        """The state outside the ledger and the map that a read at the floor or later can see, as rows for a
+        checkpoint."""
+        return [*self._deletions_after(self.floor), *self._marks()]
+
+    def _deletions_after(self, version: int) -> list[tuple[bytes, bytes]]:
+        return [(row, encode_deleted_range(deleted)) for row, deleted in self._deletion_rows(version, self.applied)]
+
+    def _marks(self) -> list[tuple[bytes, bytes]]:
         return [
             *((_PIN_ROWS + name.encode(), _U64.pack(version)) for name, version in sorted(self.pins.items())),
             (_FLOOR_ROW, _U64.pack(self.floor)),
@@ -232,6 +278,8 @@ class Coordinator:
         self.ledger.restore(state)
         self.pins = {key.decode(): _U64.unpack(raw)[0] for key, raw in state(_PIN_ROWS)}
         self._saved_pins = set(self.pins)
+        self.map.add_deletions([decode_deleted_range(raw)[0] for _, raw in state(_DELETION_ROWS)])
+        self._deletions_saved_to = covers
         self.floor, self.decided_through, self.compacted_at, self.relocated_from = (
             next((int(_U64.unpack(raw)[0]) for _, raw in state(row)), 0)
             for row in (_FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW, _RELOCATED_ROW)

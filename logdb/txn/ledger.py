@@ -183,7 +183,7 @@ class Ledger:
         return used
 
     def trim(self, gsn: int, forgotten: Mapping[int, Stretches]) -> None:
-        """Forget the transactions before `gsn`. The sequence numbers `forgotten` of each client stay used for ever."""
+        """Drop the transactions before `gsn`. The sequence numbers `forgotten` of each client remain used."""
         for client, stretches in forgotten.items():
             session = self.sessions.setdefault(client, ClientTransactions())
             session.forgotten = stretches

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import CoroutineType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from logdb.errors import ConflictError, LogDBError
-from logdb.store.arguments import check_attempts, check_body
+from logdb.store.arguments import check_attempts, check_body, check_flag, checked_wait
 from logdb.store.limits import check_label
-from logdb.txn.transaction import Transaction
+from logdb.txn.transaction import Transaction, Workspace
 
 ATTEMPTS = 50
 FIRST_PAUSE_S = 0.0005
@@ -35,6 +35,54 @@ class Transactional(Protocol):
     ) -> AbstractContextManager[Transaction]: ...
 
 
+class RunOptions(NamedTuple):
+    """How a function runs in a transaction: the transaction's `label` and whether it only reads, the maximum number of
+    `attempts`, and the time in seconds after which no other one begins (None: no limit)."""
+
+    label: str = ""
+    attempts: int = ATTEMPTS
+    read_only: bool = False
+    timeout_s: float | None = None
+
+
+def run_options(
+    body: Callable[..., Any], label: str | None, attempts: int, read_only: bool, timeout: float | None
+) -> RunOptions:
+    """The options that a caller gives. The label is by default the function's qualified name.
+
+    Raises TypeError, ValueError.
+    """
+    check_attempts(attempts)
+    check_flag("read_only", read_only)
+    if label is None:
+        label = getattr(body, "__qualname__", "").rpartition("<locals>.")[2]
+    else:
+        check_label(label)
+    return RunOptions(label, attempts, read_only, checked_wait(timeout))
+
+
+class Attempts:
+    """The attempts of one run: counts them, keeps the conflicts, and decides whether another one follows."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self._pauses = pauses(options.attempts)
+        self._deadline = None if options.timeout_s is None else time.monotonic() + options.timeout_s
+        self._conflicts: list[ConflictError] = []
+
+    def begin(self, txn: Workspace) -> None:
+        """Show a transaction which attempt it is, and how the earlier ones ended."""
+        txn.attempt, txn.conflicts = len(self._conflicts) + 1, tuple(self._conflicts)
+
+    def pause(self, conflict: ConflictError) -> float:
+        """The pause in seconds until the next attempt. Raises the conflict if it was the last one."""
+        self._conflicts.append(conflict)
+        conflict.attempts = len(self._conflicts)
+        wait = next(self._pauses, None)
+        if wait is None or (self._deadline is not None and time.monotonic() + wait >= self._deadline):
+            raise conflict
+        return wait
+
+
 def pauses(attempts: int) -> Iterator[float]:
     """The pauses between `attempts` attempts in seconds: 0, then random below a bound that doubles (full jitter)."""
     bound = FIRST_PAUSE_S
@@ -53,30 +101,35 @@ def nested() -> LogDBError:
 
 def run(
     db: Transactional,
-    body: Callable[Concatenate[Transaction, P], T],
-    *args: P.args,
-    **kwargs: P.kwargs,
+    body: Callable[..., T],
+    *args: Any,
+    read_only: bool = False,
+    label: str | None = None,
+    attempts: int = ATTEMPTS,
+    timeout: float | None = None,
+    **kwargs: Any,
 ) -> T:
     """Call `body(txn, *args, **kwargs)` in a transaction and return what it returns, again after each conflict.
 
-    `body` may run several times: it should have no effect but on `txn`. After 50 attempts the last ConflictError is
-    raised; any other exception aborts and is raised at once. `run` inside `body`, on the same database, is a
-    LogDBError: give `txn` to what belongs to the transaction.
+    `body` may run several times: it should have no effect but on `txn`. After the last of `attempts`, or when `timeout`
+    seconds have passed, the last ConflictError is raised; any other exception aborts and is raised at once.
+    `read_only`, `label`: as `Database.transaction`; the label is by default the function's qualified name. `run` inside
+    `body`, on the same database, is a LogDBError: give `txn` to what belongs to the transaction.
     """
-    return attempt(db, getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
+    check_body(body)
+    return attempt(db, run_options(body, label, attempts, read_only, timeout), body, *args, **kwargs)
 
 
 def attempt(
     db: Transactional,
-    label: str,
-    attempts: int,
+    options: RunOptions,
     body: Callable[Concatenate[Transaction, P], T],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """As `run`, with the transaction's label and the bound on attempts given."""
+    """As `run`, with its options."""
     check_body(body)
-    pause = pauses(attempts)
+    attempts = Attempts(options)
     outer = _running.get()
     if db in outer:
         raise nested()
@@ -84,49 +137,51 @@ def attempt(
     try:
         while True:
             try:
-                with db.transaction(label=label) as txn:
+                with db.transaction(read_only=options.read_only, label=options.label) as txn:
+                    attempts.begin(txn)
                     result = body(txn, *args, **kwargs)
                     if isinstance(result, CoroutineType):
                         result.close()
                         raise TypeError("an async function runs in a transaction of logdb.aio only")
                     return result
-            except ConflictError:
-                wait = next(pause, None)
-                if wait is None:
-                    raise
-                if wait:
+            except ConflictError as conflict:
+                if wait := attempts.pause(conflict):
                     time.sleep(wait)
     finally:
         _running.reset(running)
 
 
 def transactional(
-    body: Callable[..., Any] | None = None, *, label: str | None = None, attempts: int = ATTEMPTS
+    body: Callable[..., Any] | None = None,
+    *,
+    read_only: bool = False,
+    label: str | None = None,
+    attempts: int = ATTEMPTS,
+    timeout: float | None = None,
 ) -> Callable[..., Any]:
     """Make a function `body(txn, ...)` one that is called as `body(db, ...)` and runs in a transaction.
 
     After a conflict the function runs again: at most `attempts` times (default: 50), after random pauses that grow to
-    0.1 s. So it must have no effect but on `txn`. For `async def` the result is a coroutine function, to be called with
-    a database of `logdb.aio`. `label`: names the transaction in the conflicts of others (default: the function's name).
+    0.1 s, and not when `timeout` seconds have passed. So it must have no effect but on `txn`. For `async def` the
+    result is a coroutine function, to be called with a database of `logdb.aio`. `read_only`: the transaction only
+    reads. `label`: names the transaction in the conflicts of others (default: the function's qualified name).
 
     Raises TypeError, ValueError; a call raises the last ConflictError, what the function raises, and what a transaction
     raises at its end; and LogDBError inside another transaction that runs this way on the same database: pass that
     transaction on.
     """
-    check_attempts(attempts)
-    if label is not None:
-        check_label(label)
+    run_options(transactional, label, attempts, read_only, timeout)  # arguments are checked before there is a function
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
         check_body(body)
-        name = getattr(body, "__name__", "") if label is None else label
+        options = run_options(body, label, attempts, read_only, timeout)
         import inspect
 
         if inspect.iscoroutinefunction(body):
 
             @functools.wraps(body)
             async def in_coroutine(db: Any, /, *args: Any, **kwargs: Any) -> Any:
-                return await db.attempt(name, attempts, body, *args, **kwargs)
+                return await db.attempt(options, body, *args, **kwargs)
 
             return in_coroutine
 
@@ -134,7 +189,7 @@ def transactional(
         def in_transaction(db: Transactional, /, *args: Any, **kwargs: Any) -> Any:
             if isinstance(db, Transaction):
                 return body(db, *args, **kwargs)
-            return attempt(db, name, attempts, body, *args, **kwargs)
+            return attempt(db, options, body, *args, **kwargs)
 
         return in_transaction
 

@@ -20,13 +20,14 @@ while.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from logdb.errors import LimitExceeded
 from logdb.store.conditions import absent, equals
-from logdb.store.records import Condition
+from logdb.store.range_deletions import index_of
+from logdb.store.records import Condition, DeletedRange, Range
 
 MAX_AGE_S: Final = 1.0
 """Older writes are not speculated on: such a key is rarely written, and others may have written it since."""
@@ -70,20 +71,36 @@ class ConditionalReply(NamedTuple):
     is_contended: bool = False
 
 
-class Speculation:
-    """The writes that one client speculates on. `clock` returns seconds, and never goes back."""
+def _always_false(key: bytes) -> bool:
+    return False
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+
+class Speculation:
+    """The writes that one client speculates on. `clock` returns seconds, and never goes back. `takes_turns`: whether
+    transactions of this client wait for turns at a key, so that others must not overtake them."""
+
+    def __init__(self, clock: Callable[[], float], takes_turns: Callable[[bytes], bool] = _always_false) -> None:
+        self.clock, self._takes_turns = clock, takes_turns
         self._writes: dict[bytes, SpeculatedWrites] = {}
         self._suppressed_until: dict[bytes, float] = {}
 
     def speculated(self, key: bytes) -> SpeculatedWrites | None:
         """The writes that a transaction which reads `key` first may speculate on."""
-        speculated, now = self._writes.get(key), self.clock()
-        if speculated is None or speculated.at < now - MAX_AGE_S or self._suppressed_until.get(key, 0.0) > now:
-            return None
-        return speculated
+        return None if self.needs_turn(key) else self.last(key)
+
+    def last(self, key: bytes) -> SpeculatedWrites | None:
+        """The last writes of `key`, also where it is not to be speculated on without a turn."""
+        speculated = self._writes.get(key)
+        return None if speculated is None or speculated.at < self.clock() - MAX_AGE_S else speculated
+
+    def needs_turn(self, key: bytes) -> bool:
+        """Whether a transaction that begins with `key` takes a turn, or reads the key from a server."""
+        return self._takes_turns(key) or self.is_suppressed(key)
+
+    def is_suppressed(self, key: bytes) -> bool:
+        """Whether others have contended for `key` in the last `SUPPRESSED_S`."""
+        until = self._suppressed_until.get(key)
+        return until is not None and until > self.clock()
 
     async def commit(
         self,
@@ -139,9 +156,15 @@ class Speculation:
                 del self._writes[key]
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """These keys are written by something else than a transaction that can be speculated on."""
+        """Drop the writes of these keys: a later write of them cannot be speculated on."""
         for key in keys:
             self._writes.pop(key, None)
+
+    def forget_ranges(self, ranges: Sequence[Range]) -> None:
+        """The keys of these ranges are deleted."""
+        if ranges:
+            deleted = index_of([DeletedRange(1, start, end) for start, end in ranges])
+            self.forget([key for key in self._writes if deleted.newest(key)])
 
     def suppress_speculation(self, keys: Iterable[bytes]) -> None:
         """Do not speculate on these keys for `SUPPRESSED_S`."""

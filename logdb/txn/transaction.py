@@ -9,17 +9,21 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Protocol
+from typing import Protocol, TypeVar, overload
 
 from sortedcontainers import SortedList
 
-from logdb.errors import LogDBError, ReadOnly
+from logdb.errors import ConflictError, LogDBError, ReadOnly, shown
+from logdb.named_logs import TransactionLog
 from logdb.store.arguments import check_items, listed
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_label, check_size, check_value
-from logdb.store.ranges import ScanRange, key_range, scan_ranges
-from logdb.store.records import Range, TxnId
+from logdb.store.range_deletions import NOTHING
+from logdb.store.ranges import ScanRange, check_prefix, joined, key_range, range_to_delete, scan_ranges
+from logdb.store.records import INDEX_BYTES, Range, TxnId, unversioned_key, versioned_key
 from logdb.txn.speculation import SpeculatedWrites
+
+D = TypeVar("D")
 
 LEAST_MORE_ROWS = 8
 FIRST_WRITES, MAX_WRITES = 16, 4_096
@@ -74,16 +78,7 @@ class ReadSet:
     @property
     def ranges(self) -> list[Range]:
         """The ranges read, in order; adjacent ones are joined."""
-        joined: list[Range] = []
-        for start, high in sorted([span.range for span in self._spans], key=itemgetter(0)):
-            if joined:
-                known_start, known_end = joined[-1]
-                if known_end is None or known_end >= start:
-                    if known_end is not None and (high is None or high > known_end):
-                        joined[-1] = known_start, high
-                    continue
-            joined.append((start, high))
-        return joined
+        return joined([span.range for span in self._spans])
 
 
 class Span:
@@ -105,9 +100,12 @@ class Workspace:
 
     `snapshot`: the version that it reads; 0 until the first read if a server takes the snapshot. `since`: when that was
     requested, by the clock of `Speculation`. `may_speculate`: the caller runs it again after `Misspeculated`.
-    `speculated`: the writes that it speculates on, None if it has a snapshot.
+    `speculated`: the writes that it speculates on, None if it has a snapshot. `attempt`: the number of this attempt of
+    a function that `Database.run` runs, from 1 on; `conflicts`: how the earlier ones ended, the first one first.
     """
 
+    attempt = 1
+    conflicts: tuple[ConflictError, ...] = ()
     since = 0.0
     may_speculate = False
     speculated: SpeculatedWrites | None = None
@@ -119,9 +117,13 @@ class Workspace:
         self.read_only, self.label, self.guard_writes = read_only, label, guard_writes
         self.read_set = ReadSet()
         self.writes: dict[bytes, bytes | None] = {}
+        self.appends: dict[bytes, bytes] = {}
+        self._appended_to: dict[bytes, int] = {}
+        self.deletes: list[Range] = []
         self.is_over = False
         self._namer = namer
         self._ordered: SortedList | None = None
+        self._deleted = NOTHING
         self._size = 0
         self._id: TxnId | None = None
 
@@ -149,6 +151,30 @@ class Workspace:
         keys = self.read_set.keys
         return sorted(keys | self.writes.keys() if self.guard_writes else keys)
 
+    @property
+    def guarded_ranges(self) -> list[Range]:
+        """The ranges in which no key may have changed since the snapshot, in order."""
+        ranges = self.read_set.ranges
+        return joined([*ranges, *self.deletes]) if self.guard_writes and self.deletes else ranges
+
+    @property
+    def writes_nothing(self) -> bool:
+        """Whether the transaction has only read."""
+        return not (self.writes or self.deletes or self.appends)
+
+    @property
+    def all_writes(self) -> dict[bytes, bytes | None]:
+        """The writes, and after them the appends, by keys whose version is not known yet (`unversioned_key`)."""
+        return {**self.writes, **self.appends} if self.appends else self.writes
+
+    @property
+    def appended(self) -> list[bytes]:
+        """The keys that the commit made for the appends, in the order of these. Raises LogDBError before the commit has
+        returned, and after an abort."""
+        if self.appends and not self.version:
+            raise LogDBError("the keys of appends are known once the transaction has committed")
+        return [versioned_key(key, self.version) for key in self.appends]
+
     # ---- reading
 
     def unread(self, keys: Iterable[bytes], found: dict[bytes, bytes]) -> list[bytes]:
@@ -165,10 +191,14 @@ class Workspace:
                 value = self.writes[key]
                 if value is not None:
                     found[key] = value
-            else:
+            elif not (self.deletes and self.has_deleted(key)):
                 left.append(key)
         self.read_set.keys.update(left)
         return left
+
+    def has_deleted(self, key: bytes) -> bool:
+        """Whether a range that the transaction deletes covers `key`. A later write of the key counts more."""
+        return self._deleted.newest(key) > 0
 
     def written(self, low: bytes | None, high: bytes | None, reverse: bool, max_keys: int) -> list[bytes]:
         """Up to `max_keys` of the own keys in [low, high), from the first, or from the last when `reverse`.
@@ -204,17 +234,75 @@ class Workspace:
             else:
                 self.put(key, value)
 
+    def append(self, prefix: bytes, value: bytes) -> None:
+        """Write `value` under a new key that the commit makes: `prefix`, the version of the commit (8 bytes), and the
+        number of earlier appends to the prefix in this transaction (4 bytes), both big endian.
+
+        So the keys of a prefix are in the order of the log, and transactions that append to the same prefix do not
+        conflict with each other. After the commit they are in `appended`. Own reads do not see an append, and own range
+        deletes do not delete it.
+
+        Raises as `put`; ValueError for a number above 2^32 - 1.
+        """
+        self._check_writable()
+        check_prefix(prefix)
+        check_value(prefix, value)
+        index = self._appended_to.get(prefix, 0)
+        if index >> 8 * INDEX_BYTES:
+            raise ValueError(f"a transaction appends at most 2^32 values to prefix {shown(prefix)}")
+        key = unversioned_key(prefix, index)
+        self._check_not_both(key, self.writes)
+        size = self._size + len(key) + len(value)
+        check_size(size)
+        self._size, self.appends[key], self._appended_to[prefix] = size, value, index + 1
+
+    def _check_not_both(self, key: bytes, others: Mapping[bytes, bytes | None]) -> None:
+        if key in others:
+            raise ValueError(f"key {shown(key)} is that of an append before it gets its version")
+
     def __setitem__(self, key: bytes, value: bytes) -> None:
         self.put(key, value)
 
     def __delitem__(self, key: bytes) -> None:
         self.delete(key)
 
-    def _write(self, key: bytes, value: bytes | None, size: int) -> None:
+    def delete_range(self, start: bytes | None = None, end: bytes | None = None) -> None:
+        """Delete the keys in [`start`, `end`) when the transaction commits: those that exist then, also if others have
+        written them since the snapshot. None: from the first key, or to the last.
+
+        Nothing is read, so this conflicts with nothing, unless the transaction also scans the range or was begun with
+        `guard_writes`. Raises as `put`.
+        """
+        self._delete_ranges(range_to_delete(start, end))
+
+    def delete_prefix(self, prefix: bytes) -> None:
+        """As `delete_range`, for the keys that begin with `prefix`; b"" deletes all keys."""
+        self._delete_ranges(range_to_delete(None, None, prefix))
+
+    def _delete_ranges(self, ranges: list[Range]) -> None:
+        self._check_writable()
+        for start, end in ranges:
+            size = self._size + len(start) + len(end or b"")
+            gone = [key for key in self.writes if start <= key and (end is None or key < end)]
+            size -= sum([len(key) + len(self.writes[key] or b"") for key in gone])
+            check_size(size)
+            self._size = size
+            for key in gone:
+                del self.writes[key]
+            self._ordered = None
+            self.deletes = joined([*self.deletes, (start, end)])
+            self._deleted = self._deleted.with_range(start, end, 1)
+
+    def _check_writable(self) -> None:
         self._check_open()
         if self.read_only:
             raise ReadOnly("the transaction was begun with read_only=True")
+
+    def _write(self, key: bytes, value: bytes | None, size: int) -> None:
+        self._check_writable()
         check_key(key)
+        if self.appends:
+            self._check_not_both(key, self.appends)
         size += self._size
         if key in self.writes:
             size -= len(self.writes[key] or b"")
@@ -293,6 +381,8 @@ class RangeRead:
     ) -> Iterator[list[tuple[bytes, bytes]]]:
         """The rows of [low, high) overlaid with the own writes, in order and in parts."""
         work, reverse, max_keys = self._work, self._reverse, FIRST_WRITES
+        if work.deletes:
+            rows = [row for row in rows if not work.has_deleted(row[0])]
         while work.writes:
             keys = work.written(low, high, reverse, max_keys)
             if not keys:
@@ -389,7 +479,15 @@ class Transaction(Workspace):
 
     reader: Reader
 
-    def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
+    def log(self, name: str) -> TransactionLog:
+        """The named log `name`, to append to it in this transaction. Raises TypeError, ValueError."""
+        return TransactionLog(self, name)
+
+    @overload
+    def get(self, key: bytes) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, default: D) -> bytes | D: ...
+    def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
         """The value of `key` in the snapshot and the own writes, or `default`.
 
         Raises TypeError, ValueError and KeyTooLarge for a key that cannot be one; ConflictError if the snapshot was
@@ -399,6 +497,8 @@ class Transaction(Workspace):
         check_key(key)
         if key in self.writes:
             value = self.writes[key]
+        elif self.deletes and self.has_deleted(key):
+            value = None
         else:
             self.read_set.keys.add(key)
             value = self.reader.get(key, self.snapshot)

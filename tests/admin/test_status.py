@@ -17,7 +17,7 @@ from tests.harness.configurations import ENGINE, Configured, Member, Shard, Tail
 FINALIZED, LIVE = ShardState.FINALIZED, ShardState.LIVE
 
 
-def heard(address: str, role: str, answer: object = None) -> Answer:
+def reply_of(address: str, role: str, answer: object = None) -> Answer:
     return Answer(Hello(VERSION, "demo", role, address), True, answer, "")
 
 
@@ -36,10 +36,10 @@ ROLES = {"o1:1": "ordering", "o2:1": "ordering", "m1:1": MAPPING} | dict.fromkey
 
 def seen(**answers: object) -> ClusterStatus:
     """With these answers of o1, o2 and m1; s4 is silent."""
-    everybody = {address: heard(address, role, answers.get(address[:2])) for address, role in ROLES.items()}
-    everybody["s4:1"] = Answer(None, False, None, "connection refused")
+    replies = {address: reply_of(address, role, answers.get(address[:2])) for address, role in ROLES.items()}
+    replies["s4:1"] = Answer(None, False, None, "connection refused")
     known = {address: KnownServer(address, role, address[:2]) for address, role in ROLES.items()}
-    return made_of("demo", ENGINE, known, everybody, VIEW)
+    return made_of("demo", ENGINE, known, replies, VIEW)
 
 
 def test_the_whole() -> None:
@@ -73,9 +73,9 @@ def test_the_newest_server_at_an_address_counts() -> None:
 def test_servers_that_were_replaced_and_such_as_clients_do_not_reach() -> None:
     tail = Tail(70, 3, cut=8, unreachable=(5,), interval_ns=2_500_000)
     config = Shard(2, LIVE, (Member(5, "s1:1"), Member(7, "s4:1")), joining=(7,), replaced=(Member(6, "s2:1"),))
-    everybody = {address: heard(address, role, tail if address == "o1:1" else None) for address, role in ROLES.items()}
+    replies = {address: reply_of(address, role, tail if address == "o1:1" else None) for address, role in ROLES.items()}
     known = {address: KnownServer(address, role, address[:2]) for address, role in ROLES.items()}
-    status = made_of("demo", ENGINE, known, everybody, VIEW._replace(shards=(config,), spares=()))
+    status = made_of("demo", ENGINE, known, replies, VIEW._replace(shards=(config,), spares=()))
     assert {server.name: server.state for server in status.servers if server.role == "storage"} == {
         "s1": "serves, but a client does not reach it",
         "s2": "serves until its successor has caught up",
@@ -108,12 +108,12 @@ def test_rates() -> None:
 
 
 def test_a_server_of_another_ordering_layer_does_not_serve_this_one() -> None:
-    everybody = {address: heard(address, role) for address, role in ROLES.items()}
+    replies = {address: reply_of(address, role) for address, role in ROLES.items()}
     for address, founding in (("o1:1", 10), ("o2:1", 10), ("s1:1", 10), ("s2:1", 11)):
-        hello = everybody[address].hello
+        hello = replies[address].hello
         assert hello is not None
-        everybody[address] = everybody[address]._replace(hello=hello._replace(founding=founding))
+        replies[address] = replies[address]._replace(hello=hello._replace(founding=founding))
     known = {address: KnownServer(address, role, address[:2]) for address, role in ROLES.items()}
-    servers = {server.name: server for server in made_of("demo", ENGINE, known, everybody, VIEW).servers}
-    assert servers["s2"].state == "has met another ordering layer (b) than this (a)"
+    servers = {server.name: server for server in made_of("demo", ENGINE, known, replies, VIEW).servers}
+    assert servers["s2"].state == "belongs to another ordering layer (b, expected a)"
     assert [name for name, server in servers.items() if not server.alive] == ["s2"]

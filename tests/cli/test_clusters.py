@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -246,25 +245,41 @@ def test_a_signal_in_the_middle_of_up_leaves_no_server_running(path: Path, numbe
     assert sorted(processes(path)) == ["o1", "s1"]
 
 
+def signals(process: int, state: str) -> int:
+    """The signals of a process, as a mask, in a state of proc(5): "ShdPnd" (waiting), "SigCgt" (with a handler)."""
+    return int(re.findall(rf"{state}:\s*(.+)", Path(f"/proc/{process}/status").read_text())[0], 16)
+
+
+def stop(process: int) -> None:
+    """Stop a server that has its handler of SIGTERM, with all of its threads: none of them takes a later signal."""
+    sigterm = 1 << signal.SIGTERM - 1
+    while not signals(process, "SigCgt") & sigterm:
+        pass
+    os.kill(process, signal.SIGSTOP)
+    while any("State:\tT" not in thread.read_text() for thread in Path(f"/proc/{process}/task").glob("*/status")):
+        pass
+
+
 def test_an_up_that_is_interrupted_while_it_ends_servers_reports_running_ones(path: Path) -> None:
     with started("cluster", "up", "--dir", path, "--port", next(PORTS), *SMALL) as process:
-        while holding_process(path / "data" / "o1") is None:
+        while (stopped := holding_process(path / "data" / "o1")) is None:
             pass
-        os.kill(holding_process(path / "data" / "o1") or 0, signal.SIGSTOP)  # it ignores the signal to end
+        stop(stopped)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        while not signals(stopped, "ShdPnd"):
+            pass
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 130
         assert process.stderr is not None
         said = process.stderr.read().decode()
     some = rf"[12] of 2 servers of {path} run"
     assert re.fullmatch(rf"error: interrupted; {some}: `logdb cluster up --dir {path}` .*\n", said), said
-    os.kill(holding_process(path / "data" / "o1") or 0, signal.SIGCONT)
+    os.kill(stopped, signal.SIGCONT)
     call("down", "--dir", path)
     assert processes(path) == {}
 
 
-def test_a_port_that_somebody_else_has(path: Path) -> None:
+def test_a_port_that_another_process_has(path: Path) -> None:
     call("up", "--dir", path, "--port", next(PORTS), *SMALL)
     call("down", "--dir", path)
     address = Layout(path).file.server("storage", "s1").listen
@@ -321,7 +336,7 @@ def test_down_waits_for_processes_and_not_for_locks(path: Path) -> None:
 
 
 def test_a_server_whose_directory_was_removed_still_runs(path: Path) -> None:
-    """It has the address, and the lock of a file that was unlinked."""
+    """The server has the address, and the lock of a file that was unlinked."""
     call("up", "--dir", path, "--port", next(PORTS), *SMALL)
     before = processes(path)
     shutil.rmtree(path / "data" / "s1")

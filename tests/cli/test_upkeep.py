@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from logdb_cli.commands import cli
 
+import logdb
+from logdb import keys
 from logdb.embedded.verification.audit import Audit
+from logdb.tables import Json
+from tests.harness.served import Served
 
 from .conftest import Run, documents
 
@@ -26,6 +32,28 @@ def test_compaction_and_pins(run: Run) -> None:
     assert "compacted away" in run("get", "k", "--at", 1, code=3).stderr
 
 
+def test_info(run: Run) -> None:
+    run("multi-put", "a", "1", "b", "2")
+    run("put", "a", "3")
+    run("pin", "here", "--at", 1)
+    (found,) = documents(run("info", "--json", "--count"))
+    assert (found["version"], found["oldest_version"], found["pins"], found["keys"]) == (3, 0, {"here": 1}, 2)
+    assert found["log_bytes"] > 0
+    assert 0 <= found["garbage"] <= 1
+    assert documents(run("info", "--json"))[0]["keys"] is None
+    shown = run("info", "--count").stdout
+    assert "pin here        version 1" in shown
+    assert "keys            2" in shown
+
+
+def test_info_through_a_server(served: Served) -> None:
+    with logdb.connect(served.address) as db:
+        db.put(b"k", b"v")
+    result = CliRunner().invoke(cli, ["info", "--endpoints", served.address, "--json"])
+    (found,) = documents(result)
+    assert (found["version"], found["log_bytes"], found["path"]) == (1, None, served.address)
+
+
 def test_checkpoint_verify_audit(run: Run) -> None:
     run("multi-put", "a", "1", "b", "2")
     run("multi-put", "c", "3", "--if-absent", "a", code=1)
@@ -37,6 +65,20 @@ def test_checkpoint_verify_audit(run: Run) -> None:
     assert (audited["commits"], audited["aborted"], audited["difference"]) == (2, 1, None)
     assert run("verify").stdout.endswith("no damage\n")
     assert run("audit").stdout.endswith("no decision differs\n")
+
+
+def test_verify_compares_indexes_with_rows(run: Run, db: Path) -> None:
+    with logdb.open(db) as opened:
+        users = opened.table("users", key=int, value=Json())
+        users.create_index("by_city", "city")
+        users.multi_put({1: {"city": "Rome"}, 2: {"city": "Bonn"}})
+    assert run("verify").stdout.endswith("1 indexes of 1 tables with 2 entries checked: no difference\n")
+    with logdb.open(db) as opened:
+        opened.put(keys.pack(("users", 0, 1)), b'{"city":"Oslo"}')
+    assert "'by_city', row (1,): the entry is missing" in run("verify", code=1).stdout
+    (found,) = documents(run("verify", "--json", code=1))
+    assert (found["damage"], found["entries"], len(found["damaged_indexes"])) == ([], 2, 2)
+    assert found["damaged_indexes"][0]["table"] == "users"
 
 
 def test_damage_in_the_log_is_named(run: Run, db: Path) -> None:

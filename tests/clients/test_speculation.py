@@ -54,7 +54,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served | C
         cluster.close()
 
 
-READS = {"begin", "get", "multi_get", "Get"}
+READS = {"begin", "get", "multi_get", "Get", "TakeTurn"}
 COMMITS = {"write", "commit", "Commit"}
 
 
@@ -344,7 +344,8 @@ def test_a_transaction_continues_if_its_speculation_was_right(
 @pytest.mark.parametrize("more", ["nothing", "after", "meanwhile"])
 @pytest.mark.parametrize("changed", [b"n", b"m"])
 def test_all_speculated_values_are_verified(place: Served | Cluster, changed: bytes, more: str) -> None:
-    """They are verified by the commit, or before an unspeculated read; also those read during the verification."""
+    """The commit verifies them, or the client does before an unspeculated read; also those read during the
+    verification."""
 
     async def both(txn: Transaction) -> int:
         total = int(await txn.get(b"n") or b"0")
@@ -400,7 +401,8 @@ def test_verified_speculation_still_conflicts_with_later_writes(
         await one.put(b"m", b"7")
         await one.run(add)
         await one.run(slowly)
-        assert runs == (3 if changed == b"n" else 2), "the second run still speculates on n"
+        most = 3 if changed == b"n" else 2  # the second run still speculates on n, unless it has a turn there
+        assert 2 <= runs <= most
         assert await one.get(b"seen") == (b"107" if changed == b"n" else b"101")
 
     with_clients(place, 2, test)
@@ -536,7 +538,7 @@ def test_a_transaction_aborted_without_a_reason_runs_again(
 def test_wrong_speculation_does_not_count_as_an_attempt(place: Served | Cluster) -> None:
     async def test(one: Database, other: Database) -> None:
         await outdated(one, other, {b"n": b"100"})
-        assert await one.attempt("", 1, add) == 100
+        assert await one.run(add, attempts=1) == 100
 
     with_clients(place, 2, test)
 

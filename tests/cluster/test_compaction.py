@@ -751,8 +751,8 @@ def test_a_damaged_part_is_refused_or_whole(part: object, data: st.DataObject) -
 
 
 def test_a_server_that_was_overtaken_ends_its_compaction() -> None:
-    """It had begun to copy without the GSN of its BEGINNING; the compaction of the other one began later and has
-    ended."""
+    """The server started to copy without the GSN of its BEGINNING; the compaction of another server started later and
+    has ended."""
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])
     slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
     slow.give("client", Compact(1, 5))

@@ -49,7 +49,7 @@ def agreed(server: Server) -> int:
 
 
 def another_decision(server: Server) -> None:
-    """It has applied a commit that all others have aborted."""
+    """Let the server apply a commit that all others have aborted."""
     aborted = server.core.replica.coordinator.ledger.aborted
     assert len(aborted) > 3
     del aborted[1]
@@ -62,7 +62,7 @@ def another_value(server: Server) -> None:
 
 
 def another_version(server: Server) -> None:
-    """It has lost an older one."""
+    """Let the server lose an older version of a key."""
     replica = server.core.replica
     for key in replica.map.keys_from(b"", 99):
         newest = replica.map.active.newest[key]
@@ -145,7 +145,7 @@ def test_all_of_the_map_is_compared_in_the_end() -> None:
 
 
 def test_a_server_that_cannot_compare_does_not_reply() -> None:
-    """It has not got that far, has moved its floor, or has nothing yet."""
+    """The server has not applied that version, has moved its floor, or is empty."""
     log = Log(*some_history(1, 60))
     one, other = servers(log, 2)
     floor, version, digest = 0, one.applied, one.core.replica.excerpt(0, one.applied, b"", b"")

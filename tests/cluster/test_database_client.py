@@ -82,7 +82,7 @@ def committing(client: Client, **request: Any) -> tuple[int, TxnId]:
     request.setdefault("writes", {b"k": b"v"})
     call = client.call(calls.Commit(**request))
     (append,) = client.asks_log(log.Append)
-    commit = decode_commit(append.records[0][1])
+    commit = decode_commit(append.records[0][1], 0)
     return call, TxnId(commit.client, commit.sequence)
 
 
@@ -136,7 +136,7 @@ def test_large_values_come_first_and_each_stands_on_the_shard_of_its_key() -> No
     (append,) = client.asks_log(log.Append)
     (record,) = append.records
     assert record.shard == 2
-    assert decode_commit(record[1]).writes == {
+    assert decode_commit(record[1], 0).writes == {
         b"b/k": Place(5, 2, len(LARGE), digest(LARGE)),
         b"a/k": Place(4, 3, len(LARGE) + 1, digest(LARGE + b"2")),
         b"c": b"small",
@@ -218,7 +218,7 @@ def test_a_record_that_may_be_lost_is_appended_again_with_the_same_id() -> None:
     client.log_answers(log.Append, LOST)
     client.wait(SECOND)
     (append,) = client.asks_log(log.Append)
-    assert decode_commit(append.records[0][1])[:2] == txn
+    assert decode_commit(append.records[0][1], 0)[:2] == txn
     client.decide(txn, 4, COMMITTED)
     assert client.answers[call].version == 4
 

@@ -71,17 +71,17 @@ def test_many_pages_are_answered_in_turns_with_other_clients() -> None:
     server = Server(*[commit(number, {b"%d" % number: b"v" * 200}) for number in range(1, 11)], answer_bytes=1_000)
     scans = [Read(100 + number, SESSION, 0, Scan(None, None, False, 1_000)) for number in range(100)]
     server.give("greedy", Reads(tuple(scans)))
-    assert len(server.told()) == 1
+    assert len(server.read_answers()) == 1
     (busy,) = [message.numbers for _, message in server.take(Busy)][:1]
     assert min(busy) > 100
     number = server.read(Get((b"1",)), sender="other")
     answered: dict[int, Any] = {}
     for turn in range(3):
         server.wait(1)
-        answered |= server.told()
+        answered |= server.read_answers()
         assert len(answered) <= 2 * (turn + 1)
     assert answered[number] == (10, Entries(((1, b"v" * 200),)))
-    while found := (server.wait(1), server.told())[1]:
+    while found := (server.wait(1), server.read_answers())[1]:
         answered |= found
     assert len(answered) == 1 + 64
     server.core.check_invariants()
@@ -91,12 +91,12 @@ def test_a_linearizable_read_waits_for_a_tail_requested_after_it() -> None:
     """DBS-3"""
     server = Server(commit(1, {b"k": b"1"}))
     number = server.read(Get((b"k",)), LINEARIZABLE)
-    assert not server.told()
+    assert not server.read_answers()
     assert len(server.asks_log(log.Tail)) == 1
     server.log_answers(log.Tail, 2)
-    assert not server.told()
+    assert not server.read_answers()
     server.show(commit(2, {b"k": b"2"}))
-    assert server.told() == {number: (2, Entries(((2, b"2"),)))}
+    assert server.read_answers() == {number: (2, Entries(((2, b"2"),)))}
 
 
 def test_reads_share_a_question_for_the_tail_but_not_one_that_was_put_before_they_came() -> None:
@@ -106,10 +106,10 @@ def test_reads_share_a_question_for_the_tail_but_not_one_that_was_put_before_the
     later = [server.read(Version(), LINEARIZABLE) for _ in range(3)]
     assert len(server.asks_log(log.Tail)) == 1
     server.log_answers(log.Tail, 1)
-    assert server.told() == {first: (1, VersionReply())}
+    assert server.read_answers() == {first: (1, VersionReply())}
     assert len(server.asks_log(log.Tail)) == 1
     server.log_answers(log.Tail, 1)
-    assert server.told() == dict.fromkeys(later, (1, VersionReply()))
+    assert server.read_answers() == dict.fromkeys(later, (1, VersionReply()))
     assert not server.asks_log(log.Tail)
 
 
@@ -117,9 +117,9 @@ def test_a_session_read_waits_for_the_session_without_a_tail_request() -> None:
     """DBS-4"""
     server = Server(commit(1, {b"k": b"1"}))
     number = server.read(Get((b"k", b"none")), SESSION, 2)
-    assert not server.told()
+    assert not server.read_answers()
     server.show(commit(2, {b"k": b"2"}), commit(3, {b"k": None}))
-    assert server.told() == {number: (3, Entries(((3, None), (0, None))))}
+    assert server.read_answers() == {number: (3, Entries(((3, None), (0, None))))}
     assert not server.asks_log(log.Tail)
 
 
@@ -131,11 +131,11 @@ def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
     within, beyond = server.read(Get((b"k",)), SNAPSHOT, 3), server.read(Get((b"k",)), SNAPSHOT, 4)
     server.log_answers(log.Tail, 3)
     server.log_answers(log.Tail, 3)
-    assert server.told() == {beyond: (0, FutureVersionReply(3))}
+    assert server.read_answers() == {beyond: (0, FutureVersionReply(3))}
     server.show(commit(2, {b"k": b"2"}))
-    assert not server.told()
+    assert not server.read_answers()
     server.show(commit(3, {b"k": b"3"}), commit(4, {b"k": b"4"}))
-    assert server.told() == {within: (3, Entries(((3, b"3"),)))}
+    assert server.read_answers() == {within: (3, Entries(((3, b"3"),)))}
 
 
 def test_a_snapshot_is_read_when_the_named_version_is_applied() -> None:
@@ -143,16 +143,16 @@ def test_a_snapshot_is_read_when_the_named_version_is_applied() -> None:
     server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}))
     server.reads += 1
     server.give("client", Reads((Read(server.reads, SNAPSHOT, 1, Get((b"k",)), 3),)))
-    assert not server.told()
+    assert not server.read_answers()
     server.show(commit(3, {b"k": b"3"}))
-    assert server.told() == {1: (1, Entries(((1, b"1"),)))}
+    assert server.read_answers() == {1: (1, Entries(((1, b"1"),)))}
     server.reads += 1
     server.give("client", Reads((Read(server.reads, SNAPSHOT, 4, Get((b"k",)), 5),)))
     server.log_answers(log.Tail, 5)
     server.show(commit(4, {b"k": b"4"}))
-    assert not server.told()
+    assert not server.read_answers()
     server.show(commit(5, {b"k": b"5"}))
-    assert server.told() == {2: (4, Entries(((4, b"4"),)))}
+    assert server.read_answers() == {2: (4, Entries(((4, b"4"),)))}
 
 
 def test_a_version_below_the_floor_is_trimmed() -> None:
@@ -199,9 +199,9 @@ def test_a_time_is_answered_when_its_version_is_applied() -> None:
     server = Server(commit(1, {b"k": b"1"}))
     number = server.read(AtTime(25))
     server.log_answers(log.AtTime, 2)
-    assert not server.told()
+    assert not server.read_answers()
     server.show(commit(2, {}), commit(3, {}))
-    assert server.told() == {number: (2, VersionReply())}
+    assert server.read_answers() == {number: (2, VersionReply())}
     assert server.ask(AtTime(server.now + 1)) == FutureVersionReply(3)
 
 
@@ -215,7 +215,7 @@ def test_reads_at_a_time_count_among_the_parked_reads(monkeypatch: pytest.Monkey
     assert server.one(Busy) == ("client", Busy((rejected,)))
     for _ in range(8):
         server.log_answers(log.AtTime, 1)
-    assert len(server.told()) == 8
+    assert len(server.read_answers()) == 8
     server.read(AtTime(25))
     assert not server.take(Busy)
 
@@ -227,7 +227,7 @@ def test_a_read_parked_for_too_long_is_dropped() -> None:
     server.wait(25 * SECOND)
     server.show(commit(1, {}))
     server.log_answers(log.Tail, 1)
-    assert server.told() == {asked: (1, VersionReply())}, "the question for it was still open"
+    assert server.read_answers() == {asked: (1, VersionReply())}, "the question for it was still open"
     assert not server.asks_log(log.Tail), f"read {unasked} was dropped"
 
 
@@ -346,10 +346,10 @@ def test_an_outcome_is_as_of_the_tail() -> None:
     number = server.read(Outcome(1, 1), SESSION)
     server.log_answers(log.Tail, 1)
     server.show(commit(1, {}))
-    assert server.told()[number][1].status is Status.COMMITTED
+    assert server.read_answers()[number][1].status is Status.COMMITTED
     number = server.read(Outcome(1, 2), SNAPSHOT, 1)
     server.log_answers(log.Tail, 1)
-    assert server.told()[number][1].status is Status.NOT_FOUND
+    assert server.read_answers()[number][1].status is Status.NOT_FOUND
 
 
 # ---- decision records
@@ -498,12 +498,12 @@ def test_a_read_that_came_before_a_checkpoint_is_answered_once_that_is_installed
     taker = Server(peers=("m2",))
     taker.wait(60 * SECOND)
     number = taker.read(Version(), SESSION, 15)
-    assert not taker.told()
+    assert not taker.read_answers()
     taker.log_answers(log.Subscribe, Trimmed(1, 7))
     taker.take(SliceRequest)
     taker.wait(SECOND)
     serve(taker, Server(*some_history(2, 20)))
-    assert taker.told() == {number: (20, VersionReply())}
+    assert taker.read_answers() == {number: (20, VersionReply())}
 
 
 def test_the_slices_of_an_incomplete_checkpoint_are_forgotten() -> None:

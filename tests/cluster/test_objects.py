@@ -90,7 +90,7 @@ def test_all_records_of_an_object_are_on_its_shard(clusters: Callable[..., Clust
                 assert commit.tag == COMMIT
                 with pytest.raises(NotOfThisShard):
                     log.read_record(version, 3 - shard)
-                stored = decode_commit(commit.payload).writes[key]
+                stored = decode_commit(commit.payload, commit.gsn).writes[key]
                 if isinstance(stored, Place):
                     assert log.read_record(stored.gsn, shard)[2:] == (VALUE, value)
                 else:

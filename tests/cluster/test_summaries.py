@@ -263,7 +263,7 @@ def test_a_summary_that_contradicts_a_server_stops_it() -> None:
 
 def test_summaries_survive_their_bytes() -> None:
     rows = (Relocated(b"k", 3, b"v"), Relocated(b"k", 2, None), Relocated(b"l", 3, Place(1, 2, 3, bytes(16))))
-    summary = Summary(7, b"placement", 6, 5, 8, 9, [8, 9], list(rows))
+    summary = Summary(7, b"placement", 6, 5, 8, 9, [8, 9], list(rows), [])
     payload = encode_summary(summary)
     assert decode_summary(payload) == summary
     for end in range(len(payload)):

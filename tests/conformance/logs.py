@@ -75,6 +75,16 @@ def read(log: Log, gsn: int) -> LogRecord:
     return record
 
 
+def all_records(log: Log) -> list[LogRecord]:
+    """All records up to the tail."""
+    tail, got = log.tail(), []
+    for batch in log.subscribe(1):
+        got.extend(batch.records)
+        if batch.end > tail:
+            break
+    return [record for record in got if record.gsn <= tail]
+
+
 def follow(log: Log, gsn: int, count: int, tags: Collection[int] | None = None) -> list[LogRecord]:
     """The next `count` records from `gsn` on. Checks that batches are contiguous."""
     subscription, at = log.subscribe(gsn, tags), gsn

@@ -120,6 +120,8 @@ CASES: list[tuple[str, str, Call, Sequence[Any]]] = [
     ("transaction.del", "key", in_transaction(lambda txn, key: txn.__delitem__(key)), NO_NEW_KEYS),
     ("transaction.multi_put", "", in_transaction(lambda txn, items: txn.multi_put(items)), NO_ITEMS),
     ("run", "function", lambda db, body: db.run(body), [None, *NO_FUNCTIONS]),
+    ("run", "label", lambda db, label: db.run(writes, label=label), NO_LABELS[1:]),
+    ("run", "attempts", lambda db, count: db.run(writes, attempts=count), NO_ATTEMPTS),
     ("transactional", "function", lambda _, body: logdb.transactional(body), NO_FUNCTIONS),
     ("transactional", "label", lambda _, label: logdb.transactional(writes, label=label), NO_LABELS[1:]),
     ("transactional", "attempts", lambda _, count: logdb.transactional(writes, attempts=count), NO_ATTEMPTS),

@@ -299,6 +299,52 @@ def test_an_aborted_transaction_has_no_effect(world: World) -> None:
     assert [change.changes for change in db.watch(since=0, timeout=0)] == [{b"k": b"1"}, {b"k": b"2"}]
 
 
+class Orders:
+    """A function of an application, for its qualified name."""
+
+    @staticmethod
+    def place(txn: logdb.Transaction, seen: list[Any], db: logdb.Database, losses: int) -> None:
+        seen.append((txn.attempt, [conflict.winner for conflict in txn.conflicts], txn.label))
+        txn.get(b"k")
+        if txn.attempt <= losses:
+            db.put(b"k", b"%d" % txn.attempt, label=f"spoiler {txn.attempt}")
+        txn.put(b"k", b"mine")
+
+
+def test_run_shows_its_attempts(db: logdb.Database) -> None:
+    seen: list[Any] = []
+    db.run(Orders.place, seen, db, losses=2)
+    assert seen == [
+        (1, [], "Orders.place"),
+        (2, ["spoiler 1"], "Orders.place"),
+        (3, ["spoiler 1", "spoiler 2"], "Orders.place"),
+    ]
+    assert db[b"k"] == b"mine"
+
+
+@pytest.mark.parametrize(("options", "attempts"), [({"attempts": 3}, 3), ({"timeout": 0}, 1)])
+def test_run_ends_after_its_attempts_or_its_time(db: logdb.Database, options: dict[str, Any], attempts: int) -> None:
+    seen: list[Any] = []
+    with pytest.raises(logdb.ConflictError) as caught:
+        db.run(lambda txn: Orders.place(txn, seen, db, 100), label="hopeless", **options)
+    assert caught.value.attempts == len(seen) == attempts
+    assert {label for _, _, label in seen} == {"hopeless"}
+
+
+def test_run_can_only_read(db: logdb.Database) -> None:
+    db.put(b"k", b"1")
+    assert db.run(lambda txn: txn.get(b"k"), read_only=True) == b"1"
+    with pytest.raises(logdb.ReadOnly):
+        db.run(lambda txn: txn.put(b"k", b"2"), read_only=True)
+
+    @logdb.transactional(read_only=True, timeout=5)
+    def write(txn: logdb.Transaction) -> None:
+        txn.put(b"k", b"2")
+
+    with pytest.raises(logdb.ReadOnly):
+        write(db)
+
+
 def test_transactional_retries_until_it_commits(db: logdb.Database) -> None:
     attempts = []
 
@@ -521,7 +567,7 @@ def test_a_limited_scan_extended_by_own_deletions_guards_only_the_rows_passed(wo
 
 
 def test_run_inside_run_is_refused(db: logdb.Database, tmp_path: Path) -> None:
-    """It would commit with each retry of the outer one, up to 50 times for each of its 50 attempts."""
+    """An inner `run` would commit with each retry of the outer one, up to 50 times for each of its 50 attempts."""
 
     @logdb.transactional
     def count(txn: logdb.Transaction) -> None:

@@ -117,7 +117,7 @@ def test_no_gap_while_others_write_checkpoint_and_compact(db: logdb.Database) ->
 
 
 def test_large_values_that_a_compaction_has_moved(world: World) -> None:
-    """They are stored before their commit record, and perhaps before the trim point of the log."""
+    """The values were stored before their commit record, and perhaps before the trim point of the log."""
     db = world.db
     version = db.multi_put({b"a": LARGE, b"b": LARGE[::-1], b"c": LARGE + b"c"})
     later = db.put(b"a", b"later")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logdb.log.contract import Log, LogFailed, NotOfThisShard, Subscription, Trimmed
+from logdb.log.contract import Batch, Log, LogFailed, NotOfThisShard, Subscription, Trimmed
 from tests.conformance.logs import ENGINES, JOIN_S, ORDERED, Clock, a_shard, follow, numbered, read
 
 
@@ -106,11 +106,11 @@ def test_a_read_waits_for_its_record(log: Log) -> None:
     threads = [threading.Thread(target=wait_on, args=(shard,), daemon=True) for shard in shards]
     for thread in threads:
         thread.start()
-    log.append([(1, b"this one")])
+    (gsn,) = log.append([(1, b"this one")])
     log.append([(1, b"and one more")])
     for thread in threads:
         thread.join(JOIN_S)
-    assert sorted(got) == [b""] * (len(shards) - 1) + [b"this one"]
+    assert sorted(got) == [b""] * (len(shards) - 1) + [b"this one" if gsn == waited else b""]
 
 
 def test_trimming(log: Log) -> None:
@@ -146,8 +146,8 @@ def test_a_subscription_delivers_all_records_in_order(log: Log) -> None:
     subscription = log.subscribe(log.tail() + 1)
     assert subscription.poll(0) is None
     (gsn,) = log.append(numbered(1))
-    batch = next(subscription)
-    assert batch.first <= gsn < batch.end
+    batch = next(batch for batch in subscription if batch.end > gsn)
+    assert batch.first <= gsn
     assert [record.payload for record in batch.records] == [b"0"]
     assert iter(subscription) is subscription
 
@@ -168,9 +168,11 @@ def test_a_subscription_to_some_tags_shows_its_gaps(log: Log) -> None:
     at = log.tail() + 1
     subscription = log.subscribe(at, {2, 4})
     (gsn,) = log.append([(1, b"not subscribed")])
-    batch = next(subscription)
-    assert (batch.first, batch.records) == (at, [])
-    assert gsn < batch.end
+    while at <= gsn:
+        batch = next(subscription)
+        assert (batch.first, batch.records) == (at, [])
+        assert batch.end > at
+        at = batch.end
 
 
 def test_a_subscription_waits_at_the_tail(log: Log) -> None:
@@ -250,14 +252,14 @@ def test_an_append_after_no_record(engine: str, tmp_path: Path) -> None:
 
 def test_closing_a_subscription_ends_waiting_calls(log: Log) -> None:
     subscription = log.subscribe(1)
-    batches: list[object] = []
+    batches: list[Batch] = []
     thread = threading.Thread(target=lambda: batches.extend(subscription), daemon=True)
     thread.start()
     log.append(numbered(2))
     subscription.close()
     thread.join(JOIN_S)
     assert not thread.is_alive()
-    assert len(batches) <= 1
+    assert len([batch for batch in batches if batch.records]) <= 1
     with pytest.raises(StopIteration):
         next(subscription)
 
@@ -265,7 +267,8 @@ def test_closing_a_subscription_ends_waiting_calls(log: Log) -> None:
 def test_closing_the_log_ends_waiting_calls(log: Log) -> None:
     ended: list[BaseException] = []
     shard = a_shard(log)
-    subscription: Subscription = log.subscribe(6)
+    far = 1 << 50
+    subscription: Subscription = log.subscribe(far + 1)
 
     def end_with(call: Callable[[], object]) -> None:
         try:
@@ -273,7 +276,7 @@ def test_closing_the_log_ends_waiting_calls(log: Log) -> None:
         except LogFailed as error:
             ended.append(error)
 
-    calls: list[Callable[[], object]] = [lambda: log.read_record(5, shard), lambda: next(subscription)]
+    calls: list[Callable[[], object]] = [lambda: log.read_record(far, shard), lambda: next(subscription)]
     threads = [threading.Thread(target=end_with, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()

@@ -121,7 +121,7 @@ def test_a_trim_removes_whole_files_only(log: OrderedLog) -> None:
 
 
 def test_a_scan_that_a_trim_overtakes(log: OrderedLog) -> None:
-    """It returns correct records to the end or raises Trimmed, and never omits a record."""
+    """The scan returns correct records to the end or raises Trimmed, and never omits a record."""
     for _ in range(20):
         log.append([(1, b"x" * 500)])
     scan = log.scan(1, 21)

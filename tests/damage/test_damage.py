@@ -28,7 +28,7 @@ def test_every_file_of_an_embedded_database(tmp_path: Path) -> None:
     assert {"map/RUNS removed", "map/RUNS and map/SUM swapped"} <= set(cases)
 
 
-def test_rows_that_nobody_checks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_checks_of_rows_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: neither the file nor a row of the map is looked at before it is served."""
     sound = embedded.make(tmp_path / "db")
     with logdb.open(sound) as db:

@@ -1,4 +1,4 @@
-"""Segment files as small as the tests want them."""
+"""Small segment files for these tests."""
 
 from tests.harness.small_files import small_files
 

@@ -39,7 +39,7 @@ class Interrupted(Exception):
 
 
 def interrupted(db: logdb.Database, after: int) -> None:
-    """Compact, and stop when so many versions have been copied."""
+    """Compact, and raise an exception after `after` copied versions."""
     copied = 0
 
     def progress(count: int) -> None:
@@ -53,7 +53,7 @@ def interrupted(db: logdb.Database, after: int) -> None:
 
 
 def test_a_small_database_is_made_smaller(db: logdb.Database) -> None:
-    """All versions were in one file of 64 MiB, which held the newest one as well, so it stayed."""
+    """Regression: all versions were in one file of 64 MiB, which compaction kept because of the newest version."""
     before, expected = log_bytes(db), dict(db.scan())
     compacted = db.compact()
     assert compacted.relocated == KEYS
@@ -89,7 +89,7 @@ def test_the_result_has_the_bytes_read_written_and_freed(db: logdb.Database) -> 
 def test_copied_versions_are_not_copied_again(
     db: logdb.Database, tmp_path: Path, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interrupted compaction began from the beginning, and copied its own copies."""
+    """Regression: after an interruption compaction started again, and copied its own copies."""
     monkeypatch.setattr(runs, "CHUNK_ROWS", 10)
     expected = dict(db.scan())
     interrupted(db, KEYS // 4)
@@ -120,7 +120,8 @@ def test_copied_versions_are_not_copied_again(
 
 
 def test_its_cost_follows_from_the_moved_bytes(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each version was decoded, looked up in the map, noted in its overlay and written by a checkpoint of its own."""
+    """Regression: each copied version was decoded, looked up in the map, put into the overlay and written by a
+    separate checkpoint."""
     db.multi_put({b"%04d" % key: None for key in range(0, KEYS, 2)})
     db.checkpoint()
     calls: Counter[str] = Counter()
@@ -143,8 +144,8 @@ def test_its_cost_follows_from_the_moved_bytes(db: logdb.Database, monkeypatch: 
     assert sum(calls.values()) == 0, calls
 
 
-def test_copies_are_synced_as_they_come(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All copies had waited in memory for one sync, with which the commits of others would have waited, too."""
+def test_copies_are_synced_in_batches(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: all copies waited in memory for one sync, which would have delayed concurrent commits."""
     monkeypatch.setattr(runs, "CHUNK_ROWS", 10)
     monkeypatch.setattr(relocating, "BATCH_BYTES", 2_000)
     monkeypatch.setattr(compaction, "SYNC_BYTES", 10_000)
@@ -158,12 +159,12 @@ def test_copies_are_synced_as_they_come(db: logdb.Database, monkeypatch: pytest.
     assert 1 <= most <= 6
 
 
-# ---- by itself
+# ---- automatic compaction
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are small, and so is what is worth a compaction."""
+    """Make logs small, and let a small amount of garbage start a compaction."""
     monkeypatch.setattr(compactor, "MIN_LOG_BYTES", 100_000)
 
 
@@ -202,7 +203,7 @@ def test_a_log_without_garbage_is_not_compacted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_by_itself_it_respects_pins_and_readers(tmp_path: Path) -> None:
+def test_automatic_compaction_respects_pins_and_readers(tmp_path: Path) -> None:
     with open_database(tmp_path, overlay_bytes=100_000, compact_above=0.5) as db:
         first = overwrite(db, 1)
         pinned = db.pin("first")
@@ -231,8 +232,8 @@ def test_closing_ends_a_compaction(tmp_path: Path) -> None:
         assert dict(again.scan()) == expected
 
 
-def test_a_pin_waits_for_no_compaction(db: logdb.Database) -> None:
-    """It had waited for its end: some compactions take minutes."""
+def test_a_pin_does_not_wait_for_a_compaction(db: logdb.Database) -> None:
+    """Regression: a pin waited for the end of the compaction, which can take minutes."""
     pinned = []
 
     def progress(_: int) -> None:
@@ -248,6 +249,6 @@ def test_a_pin_waits_for_no_compaction(db: logdb.Database) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.5, 1.5])
-def test_a_share_that_is_none(share: float) -> None:
+def test_an_invalid_share_is_rejected(share: float) -> None:
     with pytest.raises(ValueError, match="compact_above must be more than 0 and less than 1"):
         logdb.open(":memory:", compact_above=share)

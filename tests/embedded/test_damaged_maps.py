@@ -1,4 +1,4 @@
-"""A damaged map is never read from: it is found when the database is opened, or when a row is read, and rebuilt."""
+"""Damage to the map is detected when the database is opened or a row is read, and the map is rebuilt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Contents = tuple[object, ...]
 
 
 def contents(db: logdb.Database) -> Contents:
-    """All that can be read, in every way."""
+    """The results of all kinds of reads."""
     newest = dict(db.scan())
     found = db.multi_get(KEYS)
     assert {key: db.get(key) for key in newest} == newest
@@ -36,14 +36,14 @@ def contents(db: logdb.Database) -> Contents:
 
 
 def tables_of(path: Path, value: bytes = b"second of") -> Path:
-    """The run that has values which begin so."""
+    """The run with values that start with `value`."""
     (found,) = (run for run in (path / "map").glob("run-*.mdb") if value in run.read_bytes())
     return found
 
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Contents]:
-    """A database whose map has rows in every table, and what it holds."""
+    """A database whose map has rows in every table, and its contents."""
     path = tmp_path_factory.mktemp("closed") / "db"
     with logdb.open(path) as db:
         db.multi_put({key: b"first of " + key * 5 for key in KEYS})
@@ -64,7 +64,7 @@ def copied(closed: tuple[Path, Contents], tmp_path: Path) -> tuple[Path, Content
 
 
 def replace(tables: Path, data: bytes) -> None:
-    """Change the file in place, as damage does."""
+    """Overwrite the file in place."""
     with tables.open("r+b") as file:
         file.write(data)
         file.truncate()
@@ -118,7 +118,7 @@ def test_the_database_opens_with_all_its_data_after_any_damage_of_the_map(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_reader_names_the_damage_and_says_what_to_do(copied: tuple[Path, Contents], seed: int) -> None:
+def test_a_reader_reports_the_damage_and_the_remedy(copied: tuple[Path, Contents], seed: int) -> None:
     path, truth = copied
     tables = tables_of(path)
     sound = tables.read_bytes()
@@ -136,7 +136,7 @@ def test_a_reader_names_the_damage_and_says_what_to_do(copied: tuple[Path, Conte
     assert verify(path).damage == []
 
 
-def test_a_row_that_is_damaged_while_it_is_used_is_not_served_and_the_next_opening_mends_it(
+def test_a_row_damaged_in_use_is_not_returned_and_the_next_opening_rebuilds_the_map(
     copied: tuple[Path, Contents],
 ) -> None:
     path, truth = copied
@@ -161,7 +161,7 @@ def test_a_row_that_is_damaged_while_it_is_used_is_not_served_and_the_next_openi
         assert contents(db) == truth
 
 
-def test_rot_that_changes_no_time_is_found_once_a_row_of_it_was_read(
+def test_damage_without_a_change_of_file_times_is_found_after_a_read_of_a_damaged_row(
     copied: tuple[Path, Contents], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, truth = copied
@@ -177,7 +177,7 @@ def test_rot_that_changes_no_time_is_found_once_a_row_of_it_was_read(
 
 
 def test_a_sound_map_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After any interruption: the manifest names no incomplete run."""
+    """Also after any interruption: the manifest lists no incomplete run."""
     path, looked, crc_of = tmp_path / "db", list[str](), map_verifier.crc_of
     monkeypatch.setattr(map_verifier, "crc_of", lambda file: looked.append(file.name) or crc_of(file))
 
@@ -197,7 +197,7 @@ def test_a_sound_map_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert looks() == []
 
     def cut_short() -> None:
-        """It ends without closing."""
+        """End without closing the database."""
         db = open_database(path)
         db.multi_put(dict.fromkeys(KEYS, b"other"))
         checkpoint = host_of(db).machine.coordinator.map.checkpoint
@@ -215,7 +215,7 @@ def test_a_sound_map_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_map_of_an_earlier_version_is_rebuilt(
     copied: tuple[Path, Contents], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was one LMDB file that was changed in place."""
+    """That map was one LMDB file that was changed in place."""
     path, truth = copied
     shutil.rmtree(path / "map")
     with lmdb.open(str(path / "map"), max_dbs=16, map_size=1 << 30) as env:
@@ -234,8 +234,8 @@ def test_a_map_of_an_earlier_version_is_rebuilt(
     assert not caplog.records
 
 
-def test_a_map_that_the_log_has_outrun_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A directory put together from two backups: the map is older than what compaction has trimmed."""
+def test_a_map_older_than_the_trimmed_log_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory assembled from two backups: the log is trimmed past the versions that the map covers."""
     path = tmp_path / "db"
     small = {"segment_bytes": 5_000}
     with open_database(path, **small) as db:
@@ -254,7 +254,7 @@ def test_a_map_that_the_log_has_outrun_is_rebuilt(tmp_path: Path, caplog: pytest
     assert "the log begins at" in caplog.text
 
 
-def test_damage_that_a_decision_meets_leaves_its_outcome_open(copied: tuple[Path, Contents]) -> None:
+def test_a_decision_that_reads_damage_leaves_the_outcome_unknown(copied: tuple[Path, Contents]) -> None:
     path, _ = copied
     tables = tables_of(path, b"first of")
     with logdb.open(path) as db:
@@ -263,7 +263,7 @@ def test_damage_that_a_decision_meets_leaves_its_outcome_open(copied: tuple[Path
             txn.get(KEYS[5])
             txn[b"written"] = b"value"
             replace(tables, re.sub(KEYS[5] + b"(?s:.){8}", KEYS[5] + b"damaged!", sound))
-        replace(tables, sound)  # a disk that reads wrong may read right the next time
+        replace(tables, sound)  # as after a temporary read error
         for asked in (lambda: db.outcome(unknown.value.txn_id), db.checkpoint, lambda: db.put(b"more", b"value")):
             with pytest.raises(logdb.Unavailable, match="close it and open it again"):
                 asked()
@@ -274,7 +274,7 @@ def test_damage_that_a_decision_meets_leaves_its_outcome_open(copied: tuple[Path
     assert not verify(path).damage
 
 
-def test_damage_is_named_by_the_next_read_of_a_snapshot_too(copied: tuple[Path, Contents]) -> None:
+def test_the_next_read_of_a_snapshot_reports_the_damage_too(copied: tuple[Path, Contents]) -> None:
     path, _ = copied
     tables = tables_of(path, b"first of")
     with logdb.open(path) as db:

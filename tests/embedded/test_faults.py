@@ -1,4 +1,4 @@
-"""A disk that fails, fills up, and a user who interrupts: what was acknowledged is there, and what is not is told."""
+"""Disk failures, a full disk and interrupts: acknowledged writes survive, and failed writes are reported."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ LARGE = b"large " * 2_000
 
 
 class FailingDisk(Disk):
-    """Fails the call number `fail_at` of those named in `calls`, and from then on every one if `for_good`."""
+    """Fails the `fail_at`-th of the calls named in `calls`; with `permanent` also all later ones."""
 
-    def __init__(self, calls: set[str], fail_at: int, code: int = errno.EIO, *, for_good: bool = True) -> None:
-        self.calls, self.fail_at, self.code, self.for_good = calls, fail_at, code, for_good
+    def __init__(self, calls: set[str], fail_at: int, code: int = errno.EIO, *, permanent: bool = True) -> None:
+        self.calls, self.fail_at, self.code, self.permanent = calls, fail_at, code, permanent
         self.count = 0
 
     def _call(self, name: str) -> None:
         if name in self.calls:
             self.count += 1
-            if self.count == self.fail_at or (self.for_good and self.count > self.fail_at > 0):
+            if self.count == self.fail_at or (self.permanent and self.count > self.fail_at > 0):
                 raise OSError(self.code, "planted")
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
@@ -48,7 +48,8 @@ class FailingDisk(Disk):
 
 
 def commits(db: logdb.Database, model: dict[bytes, bytes], unknown: list[tuple[str, dict[bytes, bytes]]]) -> None:
-    """Commit until the log fails; `model` is what was acknowledged."""
+    """Commit until the log fails. Adds acknowledged writes to `model`, and those with an unknown outcome to
+    `unknown`."""
     for number in range(40):
         key = b"%d" % (number % 5)
         writes = {key: b"%d" % number, key + b"/large": b"%d" % number + LARGE}
@@ -101,13 +102,13 @@ def test_a_failed_write_or_sync(tmp_path: Path, call: str, nth: int) -> None:
         again.put(b"k", b"1")
 
 
-def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
+def test_a_full_disk_rejects_writes_until_there_is_space(tmp_path: Path) -> None:
     disk = FailingDisk({"allocate"}, 0, errno.ENOSPC)
     with open_database(tmp_path, disk=disk, segment_bytes=60_000) as db:
         db.put(b"k", b"1")
         disk.count, disk.fail_at = 0, 1
         before, version = dict(db.scan()), db.version
-        refused = 0
+        rejected = 0
         for number in range(20):
             try:
                 version = db.put(b"large", b"%d" % number + LARGE)
@@ -115,8 +116,8 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
             except logdb.Unavailable as error:
                 assert "free some space and try again" in str(error)
                 assert error.advice is logdb.Advice.RETRY
-                refused += 1
-        assert refused > 10
+                rejected += 1
+        assert rejected > 10
         assert dict(db.scan()) == before
         assert dict(db.at(version).scan()) == before
         disk.fail_at = 0
@@ -192,7 +193,7 @@ def test_interrupts_at_random_points_of_a_commit_loop(tmp_path: Path, interrupts
             signal.setitimer(signal.ITIMER_REAL, 0)
         stop.set()
         thread.join(30)
-        assert not thread.is_alive(), "a committer hangs"
+        assert not thread.is_alive(), "the committing thread hangs"
         db.close()
         with logdb.open(tmp_path) as db:
             for slot, least in acknowledged.items():

@@ -1,4 +1,4 @@
-"""fork() with an open database: the child is refused, opens for itself, and does nothing to the parent's."""
+"""fork() with an open database: the child cannot use it, opens its own, and does not affect the parent's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = 3_000
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[logdb.Database]:
-    """With rows in its checkpoint and others after it."""
+    """A database with rows in its checkpoint and others after it."""
     with logdb.open(tmp_path / "data") as db:
         db.multi_put({b"k%04d" % number: b"v" for number in range(ROWS)})
         db.checkpoint()
@@ -36,7 +36,7 @@ def db(tmp_path: Path) -> Iterator[logdb.Database]:
 
 
 def check(db: logdb.Database) -> None:
-    """The parent's database is as it was, and goes on."""
+    """The parent's database is unchanged and accepts writes."""
     with pytest.raises(logdb.DatabaseInUse, match=f"process {os.getpid()} "):
         logdb.open(db.path)
     db.put(b"after", b"1")
@@ -50,7 +50,7 @@ def check(db: logdb.Database) -> None:
         assert sum(1 for _ in again.scan()) == ROWS + 1
 
 
-def test_a_child_is_refused_whatever_it_does_with_its_parents_database(db: logdb.Database) -> None:
+def test_all_calls_of_a_child_on_its_parents_database_fail(db: logdb.Database) -> None:
     view, feed, rows = db.at(), db.watch(since=0), db.scan()
     next(rows), next(feed)
     txn = db.transaction()
@@ -83,9 +83,9 @@ def test_a_child_is_refused_whatever_it_does_with_its_parents_database(db: logdb
             db.__enter__,
         )
 
-    told = f"DatabaseClosed: {db.path} was opened by process {os.getpid()}, from which this one was forked"
+    expected = f"DatabaseClosed: {db.path} was opened by process {os.getpid()}, from which this one was forked"
     for number, answer in enumerate(in_child(body)):
-        assert answer.startswith(told), (number, answer)
+        assert answer.startswith(expected), (number, answer)
         assert "open or connect again in this process" in answer
     txn.__exit__(None, None, None)
     assert db.get(b"t") == b"1"
@@ -93,7 +93,7 @@ def test_a_child_is_refused_whatever_it_does_with_its_parents_database(db: logdb
     check(db)
 
 
-def test_closing_in_a_child_leaves_the_parents_lock_and_log_alone(db: logdb.Database) -> None:
+def test_closing_in_a_child_does_not_affect_the_parents_lock_and_log(db: logdb.Database) -> None:
     with db.transaction() as txn:
         txn.put(b"k0000", b"newest")
         in_child(db.close)
@@ -102,7 +102,7 @@ def test_closing_in_a_child_leaves_the_parents_lock_and_log_alone(db: logdb.Data
 
 
 def test_objects_closed_before_the_fork_close_nothing_in_the_child(db: logdb.Database) -> None:
-    """Its descriptors' numbers are those of other files by now."""
+    """Their descriptors' numbers may belong to other files now."""
     db.close()
     files = [os.open(db.path, os.O_RDONLY) for _ in range(20)]
 
@@ -115,7 +115,7 @@ def test_objects_closed_before_the_fork_close_nothing_in_the_child(db: logdb.Dat
         os.close(file)
 
 
-def test_a_child_that_lives_on_holds_no_lock(db: logdb.Database) -> None:
+def test_a_child_that_outlives_its_parent_holds_no_lock(db: logdb.Database) -> None:
     hold, release = os.pipe()
     os.set_inheritable(release, True)
 
@@ -131,8 +131,8 @@ def test_a_child_that_lives_on_holds_no_lock(db: logdb.Database) -> None:
     os.close(release)
 
 
-def test_a_child_opens_for_itself(db: logdb.Database) -> None:
-    """Reading beside its parent; writing is the parent's until it closes."""
+def test_a_child_opens_the_directory_itself(db: logdb.Database) -> None:
+    """The child can read beside its parent, and write when the parent has closed."""
 
     def body() -> tuple[int, bytes | None, list[str]]:
         with logdb.open(db.path, read_only=True) as mine:
@@ -149,7 +149,7 @@ def test_a_child_opens_for_itself(db: logdb.Database) -> None:
 
 
 def test_after_the_parent_has_closed_a_child_writes(db: logdb.Database) -> None:
-    """As workers of a server do whose parent looks into the database first."""
+    """As the workers of a server whose parent reads the database first."""
     db.close()
 
     def body() -> int:
@@ -162,7 +162,7 @@ def test_after_the_parent_has_closed_a_child_writes(db: logdb.Database) -> None:
 
 
 def test_children_forked_amid_writes_checkpoints_and_reads(tmp_path: Path) -> None:
-    """The fork may come while another thread holds any lock."""
+    """At the time of the fork another thread may hold any lock."""
     done = threading.Event()
     failures: list[BaseException] = []
 
@@ -247,7 +247,7 @@ def test_asyncio(tmp_path: Path) -> None:
         assert db.version == 21
 
 
-def test_a_log_of_ones_own(tmp_path: Path) -> None:
+def test_a_log_without_a_database(tmp_path: Path) -> None:
     log = LocalLog(tmp_path / "log", b"i" * 16)
     log.append([(1, b"parent")])
     answers = in_child(lambda: refused(lambda: log.append([(1, b"child")]), lambda: list(log.scan(1, 2)), log.close))
@@ -301,7 +301,7 @@ PREFORKING = """
                 print(f"{number} refused\\n", end="", flush=True)
             with logdb.open(path, read_only=True) as mine:
                 print(f"{number} {mine[b'k'].decode()}\\n", end="", flush=True)
-            sys.exit(0)  # as it would end by itself: whatever frees what it has inherited, does
+            sys.exit(0)  # a normal exit, which frees inherited objects
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     assert db[b"k"] == b"v"
@@ -331,7 +331,7 @@ def test_preforked_workers_that_end_as_programs_do(tmp_path: Path) -> None:
 
 
 def test_a_child_keeps_the_files_that_its_parent_needs(db: logdb.Database) -> None:
-    """Plans of snapshots, and holds."""
+    """Plans of snapshots, and leases."""
     path = Path(db.path)
     hold = ExternalLease(path, 1, process_owner(os.getpid()))
     with snapshot_plan.pin(path) as planned:

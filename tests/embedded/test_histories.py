@@ -1,4 +1,4 @@
-"""Recorded histories of concurrent transactions: strict serializability, a bank that stays whole, no write skew."""
+"""Recorded histories of concurrent transactions: strict serializability, a constant sum, no write skew."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def db(tmp_path: Path) -> Iterator[logdb.Database]:
 
 
 def together(db: logdb.Database, *bodies: Callable[[], None]) -> None:
-    """Run bodies in threads, beside one that checkpoints and compacts."""
+    """Run the bodies in threads, beside a thread that checkpoints and compacts."""
     stop, wrong = threading.Event(), list[Exception]()
 
     def guarded(body: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ def together(db: logdb.Database, *bodies: Callable[[], None]) -> None:
 
 
 class Ran(NamedTuple):
-    """A transaction: the newest version before it began, its own, and what it had read and appended."""
+    """A transaction: the newest version before its start, its own version, its reads and its appends."""
 
     before: int
     version: int
@@ -78,7 +78,7 @@ def test_list_append_is_strictly_serializable(db: logdb.Database) -> None:
     states = {0: dict(state)}
     for run in sorted((run for run in ran if run.appended), key=lambda run: run.version):
         assert run.before < run.version, "a commit was ordered before one that had returned when it began"
-        assert run.reads == {key: state.get(key, b"") for key in run.reads}, "a read that no order explains"
+        assert run.reads == {key: state.get(key, b"") for key in run.reads}, "a read contradicts the order"
         state.update(run.appended)
         states[run.version] = dict(state)
     for run in ran:
@@ -89,7 +89,7 @@ def test_list_append_is_strictly_serializable(db: logdb.Database) -> None:
     assert dict(db.scan()) == state
 
 
-def test_a_bank_holds_the_same_in_every_snapshot(db: logdb.Database) -> None:
+def test_the_sum_of_all_accounts_is_the_same_in_every_snapshot(db: logdb.Database) -> None:
     accounts = [b"a%d" % number for number in range(6)]
     db.multi_put(dict.fromkeys(accounts, b"100"))
 
@@ -121,7 +121,7 @@ def test_a_bank_holds_the_same_in_every_snapshot(db: logdb.Database) -> None:
 
 
 def test_write_skew_never_happens(db: logdb.Database) -> None:
-    """Each doctor goes off call only if another one is on call; half of them look by a scan."""
+    """Each doctor goes off call only if another one is on call; half of them check by a scan."""
     for round_ in range(25):
         doctors = [b"doctor/%d/%d" % (round_, number) for number in range(4)]
         db.multi_put(dict.fromkeys(doctors, b"on"))

@@ -1,4 +1,5 @@
-"""Ctrl-C in the middle of opening, compacting or closing: the database opens again, in this process too, with all."""
+"""Ctrl-C during opening, compaction or closing: the database can be opened again, also in this process, with all
+acknowledged writes."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ SAMPLES = 40
 
 
 class Interrupting:
-    """While it is entered, Ctrl-C comes when the `at`-th call of a function of LogDB's begins; `calls`: how many did.
+    """A context that raises KeyboardInterrupt at the `at`-th call of a function of LogDB. `calls`: the calls so far.
 
-    Python looks for signals there. It does not before it leaves a `with`, where a trace of lines could interrupt.
+    Python handles signals at calls. A trace of lines could also interrupt the exit of a `with`, where Python does not.
     """
 
     def __init__(self, at: int) -> None:
@@ -106,18 +107,18 @@ def test_a_commit_at_any_call(tmp_path: Path) -> None:
     done = 1
     for at in range(1, counting.calls):
         ids: list[str] = []
-        told = None
+        reported = None
         with logdb.open(path) as db:
             with contextlib.suppress(KeyboardInterrupt), Interrupting(at):
                 work(db, ids)
             with contextlib.suppress(logdb.Unavailable):
                 db.checkpoint()
             with contextlib.suppress(logdb.Unavailable):
-                told = db.outcome(ids[0]).status if ids else None
+                reported = db.outcome(ids[0]).status if ids else None
         with logdb.open(path) as db:
             outcome = db.outcome(ids[0]) if ids else None
             done += outcome is not None and outcome.committed
             assert db[b"k"] == b"%d" % done, at
-            assert told in (None, outcome and outcome.status), at
+            assert reported in (None, outcome and outcome.status), at
     assert done > 1
     assert audit(path).difference is None

@@ -1,4 +1,4 @@
-"""One writer and many readers of a directory, and directories that are none."""
+"""One writer and many readers of a directory, and directories without a database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_another_process(script: str, path: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_second_writer_gets_the_name_of_the_first(tmp_path: Path) -> None:
+def test_the_error_of_a_second_writer_names_the_first(tmp_path: Path) -> None:
     with logdb.open(tmp_path) as db:
         db.put(b"k", b"1")
         with pytest.raises(logdb.DatabaseInUse, match=f"this process {os.getpid()} on .* read_only=True") as caught:
@@ -54,7 +54,7 @@ def test_a_reader_follows_the_writer_through_checkpoints_and_compactions(tmp_pat
                 assert (reader.version, reader.oldest_version) == (db.version, db.oldest_version)
 
 
-def test_a_reader_that_was_away_while_its_files_were_compacted(tmp_path: Path) -> None:
+def test_a_reader_that_read_nothing_while_its_files_were_compacted(tmp_path: Path) -> None:
     with open_database(tmp_path, segment_bytes=20_000) as db, open_database(tmp_path, read_only=True) as reader:
         db.put(b"k", b"0")
         assert reader[b"k"] == b"0"
@@ -142,7 +142,7 @@ def test_a_reader_does_not_write(tmp_path: Path, write: str) -> None:
         assert reader.outcome("0000000000000001-1").status is logdb.Status.NOT_FOUND
 
 
-def test_directories_that_are_no_database(tmp_path: Path) -> None:
+def test_directories_without_a_database(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("hello")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "stranger.txt").write_text("hello")
@@ -224,11 +224,11 @@ def test_use_after_close(where: str, tmp_path: Path) -> None:
     for position, call in enumerate(calls):
         with pytest.raises(logdb.DatabaseClosed, match="is closed"):
             call()
-            raise AssertionError(f"call {position} worked")
+            raise AssertionError(f"call {position} succeeded")
 
 
 def test_opening_beside_a_checkpoint_of_the_same_process(tmp_path: Path) -> None:
-    """It had waited for ever, as LMDB opened tables in a writing transaction."""
+    """Regression: the opening never ended, because LMDB opened tables in a write transaction."""
     with open_database(tmp_path) as db:
         db.put(b"k", b"1")
         checkpoint = host_of(db).machine.coordinator.map.checkpoint

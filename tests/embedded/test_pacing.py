@@ -1,4 +1,4 @@
-"""Writers beside a checkpoint: slowed early and in proportion, never stopped, whatever face they use."""
+"""Writers beside a checkpoint: through every interface they are slowed early and in proportion, never stopped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedCheckpoints]:
 
 
 def batches(count: int) -> list[dict[bytes, bytes]]:
-    """Each fills a tenth of an overlay."""
+    """Batches that each fill a tenth of an overlay."""
     return [{b"%05d %02d" % (number, place): b"v" * 150 for place in range(25)} for number in range(count)]
 
 
@@ -62,8 +62,8 @@ def within_a_minute(work: Callable[[], None]) -> bool:
     return done.wait(60)
 
 
-def test_a_thread_writes_on_while_a_checkpoint_hangs(tmp_path: Path, blocked: BlockedCheckpoints) -> None:
-    """It had waited for the end of the checkpoint, 23 s long, when twice the overlay was in memory."""
+def test_a_thread_can_write_while_a_checkpoint_hangs(tmp_path: Path, blocked: BlockedCheckpoints) -> None:
+    """Regression: with twice the overlay in memory, a writer waited for the end of the checkpoint (23 s)."""
     with open_database(tmp_path, overlay_bytes=OVERLAY) as db:
 
         def write() -> None:
@@ -75,7 +75,7 @@ def test_a_thread_writes_on_while_a_checkpoint_hangs(tmp_path: Path, blocked: Bl
         blocked.release()
 
 
-def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, blocked: BlockedCheckpoints) -> None:
+def test_coroutines_can_write_while_a_checkpoint_hangs(tmp_path: Path, blocked: BlockedCheckpoints) -> None:
     with open_database(tmp_path, overlay_bytes=OVERLAY) as db:
 
         async def write() -> None:
@@ -88,7 +88,7 @@ def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, blocked: B
         blocked.release()
 
 
-def test_clients_write_on_while_a_checkpoint_hangs(
+def test_clients_can_write_while_a_checkpoint_hangs(
     tmp_path: Path, blocked: BlockedCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = EmbeddedBackend.open
@@ -126,7 +126,7 @@ def test_commits_that_wait_for_the_checkpoint_are_acknowledged_at_its_end(
 
 
 def test_a_checkpoint_is_due_when_the_log_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the overlay counted: large values made a suffix of any length, and so did commits that aborted."""
+    """Regression: only the overlay counted, so large values and aborted commits made the log suffix too long."""
     monkeypatch.setattr(checkpointer, "SUFFIX_RECORDS", 2_000)
     monkeypatch.setattr(checkpointer, "SUFFIX_BYTES", 1 << 20)
 
@@ -145,7 +145,7 @@ def test_a_checkpoint_is_due_when_the_log_has_grown(tmp_path: Path, monkeypatch:
         assert covers(db) > 2_000
 
 
-# ---- the pacer by itself, in a time of its own
+# ---- the pacer alone, in virtual time
 
 
 class Time:
@@ -230,7 +230,7 @@ def test_merging_that_is_behind_slows_writers_too(pacer: Pacer, time: Time) -> N
 @pytest.mark.parametrize("drain", [10_000, 50_000, 400_000, 5_000_000], ids=lambda drain: f"{drain} bytes/s")
 @pytest.mark.parametrize("writers", [1, 8])
 def test_memory_is_bounded_and_writers_go_as_fast_as_checkpoints(drain: int, writers: int) -> None:
-    """Writers that could bring 1.25 MB a second, and checkpoints of any speed."""
+    """Writers that can write 1.25 MB per second, and checkpoints of any speed."""
     time = Time()
     pacer = Pacer(OVERLAY, time)
     size, syncing = 2_500 // writers, [time.now] * writers

@@ -43,7 +43,7 @@ def opening(path: Path, read_only: bool) -> Callable[[], bytes | None]:
 
 
 def check_whole(path: Path) -> None:
-    """The checkpoint is there, and was not thrown away."""
+    """The checkpoint exists and was not rebuilt."""
     with logdb.open(path, read_only=True) as db:
         assert db.get(b"k1") == b"v"
     assert verify(path).keys == ROWS
@@ -72,7 +72,7 @@ def test_without_the_right_to_write_in_the_map(path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [True, False])
 def test_without_files_or_memory(path: Path, read_only: bool) -> None:
-    """Each number of files, up to enough; and too little address space for the file of a run."""
+    """With each limit of open files up to a sufficient one; and with too little address space for the file of a run."""
     (run,) = (path / "map").glob("run-*.mdb")
     before = run.stat().st_ino
 
@@ -82,7 +82,7 @@ def test_without_files_or_memory(path: Path, read_only: bool) -> None:
         return refused(lambda: Checkpoint(path / "map", log_id, follow=read_only))
 
     log_id = decode_manifest((path / "map" / MANIFEST).read_bytes()).log_id
-    for note in (path / "map" / NOTE, None):  # without it the file is read first
+    for note in (path / "map" / NOTE, None):  # without the note the file is read first
         (answer,) = in_child(body)
         assert answer.startswith(f"Unavailable: the checkpoint in {path}/map cannot be opened (Cannot allocate memory)")
         assert "ulimit -v" in answer
@@ -110,7 +110,7 @@ def test_without_files_or_memory(path: Path, read_only: bool) -> None:
 
 
 def test_a_lock_without_a_written_owner_is_released(path: Path) -> None:
-    """On a full disk, for example; here with no bytes allowed."""
+    """As on a full disk; here the limit of file sizes is 0."""
 
     def body() -> list[str]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

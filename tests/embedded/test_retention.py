@@ -1,4 +1,4 @@
-"""Compaction, pins, checkpoints and what a crash leaves of them, on a directory with small segments."""
+"""Compaction, pins and checkpoints, also after crashes, on a directory with small segments."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_compaction_keeps_live_versions_and_frees_disk_space(db: logdb.Database)
 
 
 def test_compaction_reads_only_the_versions_that_it_copies(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had fetched older versions that stay where they are, each out of a relocation record that it decoded whole."""
+    """Regression: compaction also read older versions that it does not move, each from a relocation record."""
     keys = [b"%04d" % number for number in range(300)]
     db.multi_put(dict.fromkeys(keys, b"first"))
     for number in range(100):
@@ -77,7 +77,7 @@ def test_compaction_reads_only_the_versions_that_it_copies(db: logdb.Database, m
 
 
 def test_live_versions_in_the_remaining_segment_can_be_read(db: logdb.Database) -> None:
-    """The trim reached to the floor, and not to the end of the files that were kept."""
+    """Regression: the trim point was the floor, not the beginning of the first kept file."""
     db.put(b"large", LARGE)
     db.put(b"k", b"1")
     db.put(b"k", b"2")
@@ -95,7 +95,7 @@ def test_a_floor_between_large_values_and_their_commit(where: str, tmp_path: Pat
             assert (db[b"a"], db[b"b"], db[b"c"]) == (LARGE, LARGE, LARGE)
 
 
-def test_a_pin_holds_compaction_back_and_survives_a_restart(db: logdb.Database) -> None:
+def test_a_pin_limits_compaction_and_survives_a_restart(db: logdb.Database) -> None:
     with pytest.raises(ValueError, match="nothing to pin"):
         db.pin("too early")
     version = db.put(b"k", b"pinned")
@@ -124,7 +124,7 @@ def test_a_pin_holds_compaction_back_and_survives_a_restart(db: logdb.Database) 
     db.close()
 
 
-def test_running_readers_hold_compaction_back(db: logdb.Database) -> None:
+def test_running_readers_limit_compaction(db: logdb.Database) -> None:
     db.multi_put({b"%04d" % number: b"old" for number in range(3_000)})
     snapshot = db.version
     rows = db.scan()
@@ -139,7 +139,7 @@ def test_running_readers_hold_compaction_back(db: logdb.Database) -> None:
     assert db.compact().floor > snapshot
 
 
-def test_a_stale_snapshot_says_that_it_was_compacted_away(db: logdb.Database) -> None:
+def test_the_error_of_a_stale_snapshot_names_compaction(db: logdb.Database) -> None:
     for number in range(10):
         db.put(b"k", b"%d" % number)
     stale = db.at(3)
@@ -187,8 +187,9 @@ def test_reads_continue_while_compaction_moves_their_values(db: logdb.Database) 
     assert wrong == []
 
 
-def test_a_checkpoint_during_the_replay_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It appended a decision record at the log's end, took that for applied, and left the rest of the replay out."""
+def test_a_checkpoint_during_the_replay_skips_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the checkpoint appended a decision record at the log's end and counted it as applied, so the rest of
+    the replay was skipped."""
     with logdb.open(tmp_path) as db:
         for number in range(300):
             host_of(db).commits.submit({b"%03d" % number: b"1"})
@@ -242,8 +243,8 @@ def test_a_kill_between_two_slices_of_a_checkpoint(tmp_path: Path, monkeypatch: 
     assert verify_files(tmp_path / "killed", None)[3] == []
 
 
-def test_an_id_that_was_taken_before_a_compaction_commits_after_it_once(db: logdb.Database) -> None:
-    """Also after a restart and a rebuild: what a compaction forgets is what was used, not all before it."""
+def test_an_id_that_was_issued_before_a_compaction_commits_after_it_once(db: logdb.Database) -> None:
+    """Also after a restart and a rebuild: a compaction rejects only ids that were used before it, not all older ids."""
     embedded = host_of(db)
     early, never, used = embedded.new_txn_id(), embedded.new_txn_id(), embedded.new_txn_id()
     embedded.commits.submit({b"used": b"1"}, txn_id=used)
@@ -265,7 +266,7 @@ def test_an_id_that_was_taken_before_a_compaction_commits_after_it_once(db: logd
 
 
 def test_a_kill_before_and_between_the_steps_of_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAP-4: runs cover the record that moved the floor when the pruned one takes their place."""
+    """MAP-4: the runs cover the record that moved the floor before the pruned run replaces them."""
     monkeypatch.setattr(runs, "CHUNK_ROWS", 20)
     relocate = checkpoint.Checkpoint.relocate
     killed: list[tuple[int, Path]] = []
@@ -304,7 +305,7 @@ def test_a_kill_before_and_between_the_steps_of_a_compaction(tmp_path: Path, mon
         assert verify_files(path, None)[3] == []
 
 
-def test_reads_go_on_while_checkpoints_and_prunings_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_continue_while_checkpoints_and_prunings_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_ROWS", 20)
     monkeypatch.setattr(runs, "CHUNK_ROWS", 20)
     with open_database(tmp_path, overlay_bytes=20_000) as db:
@@ -370,8 +371,9 @@ def test_rebuild_returns_the_covered_version(tmp_path: Path) -> None:
         logdb.rebuild(tmp_path / "nothing")
 
 
-def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had a checkpoint by then, and decided the rest from a map without the versions of the trimmed prefix."""
+def test_a_killed_rebuild_of_a_trimmed_log_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the killed rebuild had written a checkpoint, and the rest was decided from a map that lacked the
+    versions of the trimmed prefix."""
     with open_database(tmp_path / "db", segment_bytes=4_000) as db:
         db.put(b"old", b"1")
         for number in range(100):
@@ -401,7 +403,8 @@ def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monk
 
 
 def test_closing_beside_a_checkpoint_and_another_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both closings released the directory, and the table of open ones with it; the slice lost its transaction."""
+    """Regression: both calls of `close` released the directory and removed it from the table of open directories, and
+    the checkpoint lost its write transaction."""
     monkeypatch.setattr(checkpoint, "SLICE_ROWS", 10)
     db = open_database(tmp_path / "db")
     db.multi_put({b"%03d" % number: b"1" for number in range(100)})
@@ -435,7 +438,7 @@ def test_closing_beside_a_checkpoint_and_another_close(tmp_path: Path, monkeypat
     go_on.set()
     for thread in (checkpointing, *closing):
         thread.join()
-    # The checkpoint was given up, or was through before the close came; nothing else fails.
+    # The checkpoint was cancelled, or had ended before the close; no other error is allowed.
     assert [type(failure) for failure in failures] in ([], [logdb.DatabaseClosed])
     with open_database(tmp_path / "db") as again:
         assert len(list(again.scan())) == 100

@@ -82,14 +82,59 @@ class Blocking:
         self.delete(key)
 
 
+class BlockingTable(Blocking):
+    """A table of `logdb.aio` with the interface of `logdb.tables.Table`."""
+
+    def within(self, txn: Any) -> BlockingTable:
+        return BlockingTable(self._target.within(txn._target), self._loop)
+
+    def at(self, *args: Any, **kwargs: Any) -> BlockingTable:
+        return BlockingTable(self._loop.run(self._target.at(*args, **kwargs)), self._loop)
+
+    def index(self, name: str) -> Blocking:
+        return Blocking(self._target.index(name), self._loop)
+
+    @property
+    def indexes(self) -> Any:
+        return self._loop.run(self._target.indexes())
+
+
+class BlockingLog(Blocking):
+    """A named log of `logdb.aio` with the interface of `logdb.named_logs.NamedLog`."""
+
+    def read(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        return self._loop.iterate(self._loop.call(self._target.read, *args, **kwargs))
+
+    def subscribe(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        return self._loop.iterate(self._loop.call(self._target.subscribe, *args, **kwargs))
+
+    def __len__(self) -> int:
+        return self._loop.run(self._target.count())  # type: ignore[no-any-return]
+
+    @property
+    def first(self) -> Any:
+        return self._loop.run(self._target.first())
+
+    @property
+    def last(self) -> Any:
+        return self._loop.run(self._target.last())
+
+
+class BlockingTransaction(Blocking):
+    """A transaction of `logdb.aio`."""
+
+    def log(self, name: str) -> Blocking:
+        return Blocking(self._target.log(name), self._loop)
+
+
 class BlockingCommitting:
     """The context of a transaction."""
 
     def __init__(self, committing: Any, loop: Loop) -> None:
         self._committing, self._loop = committing, loop
 
-    def __enter__(self) -> Blocking:
-        return Blocking(self._loop.run(self._committing.__aenter__()), self._loop)
+    def __enter__(self) -> BlockingTransaction:
+        return BlockingTransaction(self._loop.run(self._committing.__aenter__()), self._loop)
 
     def __exit__(self, *error: Any) -> None:
         self._loop.run(self._committing.__aexit__(*error))
@@ -112,6 +157,12 @@ class BlockingDatabase(Blocking):
     @property
     def pins(self) -> dict[str, int]:
         return self._loop.run(self._target.pins())  # type: ignore[no-any-return]
+
+    def table(self, *args: Any, **kwargs: Any) -> BlockingTable:
+        return BlockingTable(self._target.table(*args, **kwargs), self._loop)
+
+    def log(self, name: str) -> BlockingLog:
+        return BlockingLog(self._target.log(name), self._loop)
 
     def watch(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         async def begun() -> AsyncIterator[Any]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.harness.faulty_disk import Fault, FaultyDisk, Operation
 
-PIECE_BYTES: Final = 4096
+PAGE_BYTES: Final = 4096
 """The size of the pieces of a run that was not synced: any of them may be missing after a power failure."""
 
 
@@ -47,8 +47,8 @@ class MapDisk(FaultyDisk):
             content = path.read_bytes()
             if len(content) < len(before):
                 self.operations.append(Operation("truncate", name, len(content)))
-            for at in range(0, len(content), PIECE_BYTES):
-                chunk = content[at : at + PIECE_BYTES]
-                if chunk != before[at : at + PIECE_BYTES]:
+            for at in range(0, len(content), PAGE_BYTES):
+                chunk = content[at : at + PAGE_BYTES]
+                if chunk != before[at : at + PAGE_BYTES]:
                     self.operations.append(Operation("write", name, at, chunk))
             self._written[path] = inode, content

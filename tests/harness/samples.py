@@ -131,10 +131,12 @@ class _Sampler:
         if hint == frozenset[int]:
             return frozenset({3, 255})
         if hint == Sequence[Record]:
-            return ((7, self.make(bytes, kind, name)), (8, self.make(bytes, kind, name)))
+            payloads = [self.make(bytes, kind, name).ljust(STORED.get(kind, 0), b".") for _ in (1, 2)]
+            return ((7, payloads[0]), (8, payloads[1]))
         if hint == Sequence[LogRecord]:
             numbers = self.numbers
-            records = [(next(numbers), next(numbers), 7 + n, f"stored payload {n}".encode()) for n in (1, 2)]
+            stored = [f"stored payload {n}".encode().ljust(STORED.get(kind, 0), b".") for n in (1, 2)]
+            records = [(next(numbers), next(numbers), 7 + n, payload) for n, payload in enumerate(stored, 1)]
             return tuple([LogRecord(*record) for record in records])
         if hasattr(hint, "_fields"):
             return hint(*(self.make(field, hint, at) for at, field in get_type_hints(hint).items()))

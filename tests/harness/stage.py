@@ -1,4 +1,4 @@
-"""Mapping servers and clients of the database on a stage: the test plays the log and the network."""
+"""Scripted mapping servers and clients of the database: the test takes the place of the log and of the network."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def batch(first: int, *records: Record) -> Batch:
 
 
 class Node(Script):
-    """The script of one core, whose log the test plays."""
+    """The script of one core; the test answers its requests to the log."""
 
     def __init__(self, core: MappingServer | DatabaseClient) -> None:
         self.line: Line = core.log  # type: ignore[assignment]
@@ -118,8 +118,8 @@ class Node(Script):
 
 
 class Log:
-    """A shared log for any number of nodes at once, played by the test. Records are numbered from 1; those before
-    `oldest` are trimmed. `step` answers one request of a node, `run` all requests of all nodes and delivers messages
+    """A scripted shared log for any number of nodes. Records are numbered from 1; those before `oldest` are
+    trimmed. `step` answers one request of a node, `run` all requests of all nodes and delivers messages
     between nodes, until the only open requests wait for more of the log. `shards`: the requested shard by GSN; other
     records are on shard 1. `live`: the existing shards. `appends`: the kinds of records of each append."""
 
@@ -186,7 +186,7 @@ class Log:
             gsns = [gsn for gsn in range(first, tail + 1) if shard in (None, self.home(gsn))]
             rest = [(gsn, self.records[gsn - 1]) for gsn in gsns]
             return Batch(first, tail + 1, [LogRecord(gsn, gsn * 10, *it) for gsn, it in rest if it[0] in tags])
-        assert isinstance(request, log.Close), request
+        assert isinstance(request, log.Close | log.Expedite), request
         return ()
 
     def step(self, node: Node) -> bool:
@@ -234,7 +234,7 @@ class Server(Node):
         is_behind: bool = False,
         **config: Any,
     ) -> None:
-        """`is_behind`: the test steps it through the log from the beginning."""
+        """`is_behind`: the test delivers the log step by step, from its beginning."""
         settings = replace(MappingConfig(name, log_config(name), Line), **config)
         with mock.patch("logdb.cluster.mapping_server.server.LogAdapter", Line):
             super().__init__(MappingServer(settings, {}, random.Random(seed), key_map))
@@ -251,7 +251,7 @@ class Server(Node):
         return self.core.replica.applied
 
     def subscribed(self) -> None:
-        """Answer its subscription."""
+        """Answer the server's subscription."""
         assert self.asks_log(log.Subscribe)[0].gsn == self.applied + 1
         self.log_answers(log.Subscribe, 1)
 
@@ -260,12 +260,12 @@ class Server(Node):
         self.log_answers(log.Next, batch(self.applied + 1, *records))
 
     def read(self, question: Any, consistency: Consistency = SESSION, version: int = 0, sender: str = "client") -> int:
-        """A read arrives; returns its number."""
+        """Deliver a read. Returns its number."""
         self.reads += 1
         self.give(sender, Reads((Read(self.reads, consistency, version, question),)))
         return self.reads
 
-    def told(self) -> dict[int, tuple[int, Any]]:
+    def read_answers(self) -> dict[int, tuple[int, Any]]:
         """(version, result) by number of the reads that were answered since the last call."""
         return {
             answered.number: (answered.version, answered.result)
@@ -276,7 +276,7 @@ class Server(Node):
     def ask(self, question: Any, consistency: Consistency = SESSION, version: int = 0) -> Any:
         """The result of a read that can be answered at once."""
         number = self.read(question, consistency, version)
-        return self.told()[number][1]
+        return self.read_answers()[number][1]
 
 
 class Client(Node):
@@ -298,5 +298,8 @@ class Client(Node):
     def answer(self, number: int, version: int, result: Any = ITSELF, sender: str = "m1") -> None:
         self.give(sender, messages.Answers((messages.Answered(number, version, result),)))
 
-    def decide(self, txn: Any, version: int, verdict: Any, winner: str = "", sender: str = "m1") -> None:
-        self.give(sender, messages.Verdicts((messages.Decided(*txn, version, verdict, winner),)))
+    def decide(
+        self, txn: Any, version: int, verdict: Any, winner: str = "", sender: str = "m1", is_contended: bool = False
+    ) -> None:
+        decided = messages.Decided(*txn, version, verdict, winner, is_contended)
+        self.give(sender, messages.Verdicts((decided,)))

@@ -265,4 +265,4 @@ WORLDS: dict[str, Callable[[Path], World]] = {
     "served asyncio": OnServerAsyncio,
 }
 SECURE_WORLDS: dict[str, Callable[[Path], World]] = {"served by TLS": OnSecureServer}
-"""Those of clusters are made for every engine, by `tests.conformance.databases`."""
+"""`tests.conformance.databases` adds secure clusters, one for every engine."""

@@ -30,13 +30,13 @@ WAIT_S = 120
 
 
 def lacks() -> list[str]:
-    """What this computer lacks."""
+    """The tools that this computer lacks."""
     missing = [tool for tool in NEEDED if shutil.which(tool) is None]
     return [*missing, *([] if os.geteuid() == 0 else ["root"])]
 
 
 def run(*command: str | Path) -> str:
-    """What a command prints. Raises CalledProcessError."""
+    """The output of a command. Raises CalledProcessError."""
     done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, check=True, timeout=WAIT_S)
     return done.stdout
 
@@ -66,7 +66,7 @@ class Machine:
         self.servers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """What runs `logdb` there with these words."""
+        """The command that runs `logdb` on the machine with these words."""
         return [*self._enter, self._mounts + shlex.join([sys.executable, "-m", "logdb_cli", *words])]
 
     def start(self, role: str, name: str) -> None:
@@ -82,7 +82,7 @@ class Machine:
             run(*self.command(of_unit("ExecStartPost", role, name)))
 
     def lose(self) -> None:
-        """The cable is pulled, and nobody is left."""
+        """Disconnect the machine and end its processes."""
         run("ip", "link", "set", self._cable, "down")
         self.end()
 
@@ -96,13 +96,13 @@ class Machine:
 
 
 def of_unit(setting: str, role: str, name: str) -> list[str]:
-    """What a line of the unit gives to `logdb`."""
+    """The arguments for `logdb` in a line of the unit."""
     (line,) = re.findall(rf"^{setting}=\S+/logdb (.*)$", UNIT, re.MULTILINE)
     return shlex.split(line.replace("%j", role).replace("%i", name))
 
 
 class Operator:
-    """Who types commands at a machine of their own."""
+    """An operator at a separate machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -1,4 +1,4 @@
-"""What can be known of the machines without making any; `python -m tests.machines` makes them, which takes root."""
+"""Checks of the machines' configuration without machines. `python -m tests.machines` creates them, which needs root."""
 
 from __future__ import annotations
 

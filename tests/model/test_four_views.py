@@ -30,11 +30,15 @@ LARGE = [b"x" * 700, b"y" * 5_000, b"z" * 9_000]
 keys = st.sampled_from(KEYS)
 values = st.one_of(st.binary(max_size=4), st.sampled_from(LARGE))
 changes = st.dictionaries(keys, st.one_of(st.none(), values), min_size=1, max_size=5)
+bounds = st.one_of(st.none(), keys)
+prefixes = st.sampled_from([b"", b"b", b"log/"])
 percent = st.integers(0, 100)
 steps = st.one_of(
     st.tuples(st.just("put"), keys, values),
     st.tuples(st.just("delete"), keys),
+    st.tuples(st.just("delete_range"), bounds, bounds, changes),
     st.tuples(st.just("multi_put"), changes),
+    st.tuples(st.just("append"), st.lists(st.tuples(prefixes, values), min_size=1, max_size=4), changes),
     st.tuples(st.just("test_and_multi_put"), keys, st.booleans(), changes),
     st.tuples(st.just("transact"), keys, changes),
     st.tuples(st.just("lose"), keys, values, changes),
@@ -76,6 +80,23 @@ class History:
 
     def delete(self, key: bytes) -> None:
         self.commits[self.db.delete(key)] = {key: None}
+
+    def delete_range(self, start: bytes | None, end: bytes | None, written: Changes) -> None:
+        with self.db.transaction() as txn:
+            txn.delete_range(start, end)
+            txn.multi_put(written)
+        known = {*KEYS, *(key for commit in self.commits.values() for key in commit)}
+        gone = {key: None for key in known if (start or b"") <= key and (end is None or key < end)}
+        assert txn.version is not None
+        self.commits[txn.version] = {**gone, **written}
+
+    def append(self, values: list[tuple[bytes, bytes]], written: Changes) -> None:
+        with self.db.transaction() as txn:
+            txn.multi_put(written)
+            for prefix, value in values:
+                txn.append(prefix, value)
+        appended = zip(txn.appended, [value for _, value in values], strict=True)
+        self.commits[txn.version] = {**written, **dict(appended)}
 
     def multi_put(self, written: Changes) -> None:
         self.commits[self.db.multi_put(written)] = written

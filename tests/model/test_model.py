@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import logdb
 from logdb.embedded import EmbeddedBackend
+from logdb.store.ranges import after_prefix
 from tests.harness.opening import host_of
 from tests.model.views import folded
 
@@ -30,6 +31,7 @@ values = st.one_of(st.binary(max_size=4), st.sampled_from([b"x" * 700, b"y" * 5_
 changes = st.dictionaries(keys, st.one_of(st.none(), values), min_size=1, max_size=5)
 parts = st.floats(0, 1)
 bounds = st.one_of(st.none(), st.sampled_from([*KEYS, b"bb", b"l" * 700, b"zz"]))
+prefixes = st.sampled_from([b"", b"b", b"l", b"l" * 480, b"\xff"])
 SMALL_SEGMENTS = {"segment_bytes": 6_000}
 
 
@@ -41,6 +43,7 @@ class InTransaction:
         self.keys: set[bytes] = set()
         self.ranges: list[tuple[bytes, bytes | None]] = []
         self.writes: Changes = {}
+        self.deletes: list[tuple[bytes | None, bytes | None]] = []
 
     def sees(self, state: State) -> State:
         merged: Changes = {**state, **self.writes}
@@ -58,6 +61,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.states: dict[int, State] = {0: {}}
         self.commits: dict[int, Changes] = {}
+        self.deletes: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
         self.pins: dict[str, int] = {}
         self.floor = 0
         self.transactions: list[InTransaction] = []
@@ -117,6 +121,18 @@ class DatabaseMachine(RuleBasedStateMachine):
         if tested.committed:
             self.committed(tested.version, written)
 
+    @rule(low=bounds, high=bounds)
+    def delete_range(self, low: bytes | None, high: bytes | None) -> None:
+        version = self.db.delete_range(low, high)
+        self.committed(version, deletion_of(low, high))
+        self.deletes[version] = [(low, high)]
+
+    @rule(prefix=prefixes)
+    def delete_prefix(self, prefix: bytes) -> None:
+        version = self.db.delete_prefix(prefix)
+        self.committed(version, {key: None for key in KEYS if key.startswith(prefix)})
+        self.deletes[version] = [(prefix, after_prefix(prefix) if prefix else None)]
+
     # ---- transactions
 
     @precondition(lambda self: len(self.transactions) < 3)
@@ -149,24 +165,40 @@ class DatabaseMachine(RuleBasedStateMachine):
         own.writes.update(written)
 
     @precondition(lambda self: self.transactions)
+    @rule(data=st.data(), low=bounds, high=bounds)
+    def delete_range_in_transaction(self, data: st.DataObject, low: bytes | None, high: bytes | None) -> None:
+        own = data.draw(st.sampled_from(self.transactions))
+        own.txn.delete_range(low, high)
+        own.writes.update(deletion_of(low, high))
+        own.deletes.append((low, high))
+
+    @precondition(lambda self: self.transactions)
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
         own = data.draw(st.sampled_from(self.transactions))
         self.transactions.remove(own)
         since = {version: changed for version, changed in self.commits.items() if version > own.snapshot}
         lost_to = {version for version, changed in since.items() for key in changed if own.has_read(key)}
+        # A range delete conflicts with every range that overlaps it, whatever keys they have.
+        lost_to_ranges = {
+            version
+            for version, deleted in self.deletes.items()
+            if version > own.snapshot and any(overlap(one, other) for one in deleted for other in own.ranges)
+        }
         txn_id = own.txn.id
         try:
             own.committing.__exit__(None, None, None)
         except logdb.ConflictError as error:
-            assert own.writes
-            assert error.version in lost_to
-            assert error.key in self.commits[error.version]
+            assert own.writes or own.deletes
+            assert error.version in lost_to | lost_to_ranges
+            assert error.key in self.commits[error.version] or error.version in self.deletes
             self.outcomes[txn_id] = False
         else:
-            assert not own.writes or not lost_to
-            if own.writes:
+            has_written = own.writes or any(is_range(*deleted) for deleted in own.deletes)
+            assert not has_written or not lost_to | lost_to_ranges
+            if has_written:
                 self.committed(own.txn.version, own.writes)
+                self.deletes[own.txn.version] = own.deletes
                 self.outcomes[txn_id] = True
 
     @precondition(lambda self: self.transactions)
@@ -279,19 +311,44 @@ class DatabaseMachine(RuleBasedStateMachine):
             status = self.db.outcome(txn_id).status
             assert status in (logdb.Status.FORGOTTEN, logdb.Status.COMMITTED if committed else logdb.Status.ABORTED)
         feed = list(self.db.watch(since=self.floor, timeout=0))
-        assert {item.version for item in feed} == {version for version in self.commits if version > self.floor}
+        seen = {item.version for item in feed}
+        assert seen == {version for version in self.commits if version > self.floor and self.changes_keys(version)}
         replayed = dict(self.db.at(self.floor).scan())
+        with_keys = dict(replayed)
+        for item in self.db.watch(since=self.floor, timeout=0, deleted_keys=True):
+            assert set(item.changes) <= self.commits[item.version].keys()
+            with_keys = {k: v for k, v in {**with_keys, **item.changes}.items() if v is not None}
+            assert with_keys == self.state_at(item.version)
         for version in [self.floor, *(item.version for item in feed)]:
             for item in feed:
                 if item.version == version:
-                    replayed = {k: v for k, v in {**replayed, **item.changes}.items() if v is not None}
+                    item.applied_to(replayed)
             expected = sorted(self.state_at(version).items())
             assert list(self.db.at(version).scan()) == expected, version
             assert sorted(replayed.items()) == expected, version
-            assert self.told_by_the_log(version) == expected, version
+            assert self.rows_of_the_log(version) == expected, version
 
-    def told_by_the_log(self, version: int) -> Rows:
+    def changes_keys(self, version: int) -> bool:
+        """Whether a commit has written keys, or deleted a range that is not empty."""
+        deletes = self.deletes.get(version)
+        return deletes is None or bool(self.commits[version]) or any(is_range(*deleted) for deleted in deletes)
+
+    def rows_of_the_log(self, version: int) -> Rows:
         return [(key, value) for key, value, _ in folded(host_of(self.db).log, version, self.commits)]
+
+
+def is_range(low: bytes | None, high: bytes | None) -> bool:
+    return high is None or (low or b"") < high
+
+
+def overlap(one: tuple[bytes | None, bytes | None], other: tuple[bytes | None, bytes | None]) -> bool:
+    ends = [end for _, end in (one, other) if end is not None]
+    return is_range(*one) and is_range(*other) and (not ends or max(one[0] or b"", other[0] or b"") < min(ends))
+
+
+def deletion_of(low: bytes | None, high: bytes | None) -> Changes:
+    """The deletions of keys of the model that a range delete stands for."""
+    return {key: None for key in KEYS if (low or b"") <= key and (high is None or key < high)}
 
 
 def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) -> Rows:

@@ -65,7 +65,7 @@ class ClusterMachine(DatabaseMachine):
 
         in_shared_loop(checked())
 
-    def told_by_the_log(self, version: int) -> Rows:
+    def rows_of_the_log(self, version: int) -> Rows:
         """By a server that begins with nothing: see `reopen`."""
         return list(self.db.at(version).scan())
 

@@ -19,6 +19,7 @@ from typing import Any
 import logdb
 import logdb.aio
 from logdb.errors import ConflictError, LogDBError, OutcomeUnknown, Unavailable, VersionTrimmed
+from logdb.txn.retry import RunOptions
 from tests.nemesis.history import Ops, Recorder, elements_of
 
 ACCOUNTS = [f"account {number}" for number in range(5)]
@@ -224,7 +225,7 @@ class Running:
             return txn
 
         if self.draw.random() < 0.5:
-            txn = await self.db.attempt(self.label, ATTEMPTS, recorded)
+            txn = await self.db.attempt(RunOptions(self.label, ATTEMPTS), recorded)
         else:
             async with self.db.transaction(label=self.label) as txn:
                 await recorded(txn)

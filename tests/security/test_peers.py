@@ -158,7 +158,7 @@ def test_connections_without_a_certificate_of_the_cluster_are_rejected(nodes: No
 
 @pytest.mark.parametrize("certificate", ["others/storage-s1", "storage-s7", "ada"])
 def test_a_server_verifies_the_certificate_of_the_server_that_it_calls(nodes: Nodes, certificate: str) -> None:
-    """It sends nothing to another server at that address."""
+    """The caller sends nothing to another server at that address."""
 
     async def test() -> None:
         bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.authenticator(certificate))
@@ -177,7 +177,7 @@ def test_a_server_verifies_the_certificate_of_the_server_that_it_calls(nodes: No
 
 
 def test_a_client_cannot_use_the_name_of_a_server(nodes: Nodes) -> None:
-    """It would receive the messages of that server."""
+    """The client would receive the messages of that server."""
 
     async def test() -> None:
         s1 = await listening(nodes)

@@ -46,8 +46,9 @@ class Truth:
     authors: dict[int, Hashable] = field(default_factory=dict)
 
 
-def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
-    """Join the copies. Raises Failure unless they agree and every GSN belongs to one shard and one record."""
+def truth_of(copies: list[Copy], oldest: int, tail: int, *, is_dense: bool = True) -> Truth:
+    """Join the copies. Raises Failure unless they agree and every GSN belongs to one shard and one record; in an engine
+    whose GSNs are not dense, to one shard and record at most."""
     truth = Truth(oldest, tail)
     for copy in copies:
         owned = set()
@@ -72,7 +73,7 @@ def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
         lacking = [gsn for gsn in owned if gsn >= max(copy.first, oldest)]
         if lacking:
             raise Failure("a member has every record of its shard", f"{copy.member} lacks {sorted(lacking)[:10]}")
-    missing = [gsn for gsn in range(oldest, tail + 1) if gsn not in truth.owner]
+    missing = [gsn for gsn in range(oldest, tail + 1) if gsn not in truth.owner] if is_dense else []
     if missing:
         raise Failure("GSNs are dense", f"{missing[:10]} of {oldest} to {tail} belong to no shard")
     return truth
@@ -174,7 +175,7 @@ def check_acknowledged(history: History, truth: Truth) -> None:
                 raise Failure("acknowledged records are present", f"{gsn} is behind the tail {truth.tail}")
             if gsn < truth.oldest:
                 continue
-            if truth.records[gsn][1:] != (tag, payload):
+            if gsn not in truth.records or truth.records[gsn][1:] != (tag, payload):
                 raise Failure("acknowledged records are present", f"{payload!r} is not at {gsn}")
             if truth.owner[gsn] != shard:
                 raise Failure("acknowledged records are on their shard", f"{gsn} is not on {shard}")
@@ -235,11 +236,11 @@ def check_followings(history: History, truth: Truth, records: dict[int, Record])
     for following in history.followings:
         delivered = {gsn for gsn, _, _ in following.records}
         tags = following.tags
-        for gsn in range(following.start, min(following.reached, truth.tail + 1)):
-            record = records.get(gsn)
-            if record is None:
-                if gsn >= truth.oldest:
-                    raise Failure("a subscriber receives existing records only", f"{following.client} got past {gsn}")
+        unknown = [gsn for gsn in delivered if truth.oldest <= gsn <= truth.tail and gsn not in truth.records]
+        if unknown:
+            raise Failure("a subscriber receives existing records only", f"{following.client} got {unknown[:10]}")
+        for gsn, record in records.items():
+            if not following.start <= gsn < min(following.reached, truth.tail + 1):
                 continue
             if (gsn in delivered) != (tags is None or record[0] in tags):
                 what = "missed" if gsn not in delivered else "got"

@@ -57,7 +57,8 @@ class Simulated(Protocol):
     of the engine's name; with spare servers for two more shards if it can add shards.
     `CLUSTERS`: likewise of real servers: "alone" (one of each role), "many", "masking" (without its last storage server
     the log continues as before). `POLICIES`: for failed servers, by their name in `cluster.toml` ("" where there is no
-    such key); nemesis takes one after the other. `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
+    such key); nemesis takes one after the other. `IS_DENSE`: GSNs follow each other without gaps. `PLANTED`: bugs,
+    and `CAUGHT_BY`, the seed that caught each.
     """
 
     shape_of: Callable[[random.Random], Shape]
@@ -73,6 +74,7 @@ class Simulated(Protocol):
     SHAPES: Mapping[str, Shape]
     CLUSTERS: Mapping[str, seam.Shape]
     POLICIES: Mapping[str, Policy]
+    IS_DENSE: bool
     PLANTED: Plants
     CAUGHT_BY: Mapping[str, int]
 

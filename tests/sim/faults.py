@@ -320,7 +320,7 @@ class Faults:
         self.cluster.wipe(process)
 
     def _retire(self, process: Process) -> None:
-        """Lose a server, and its node, for ever."""
+        """Lose a server, and its node, permanently."""
         self.cluster.retired |= {one.address for one in self.cluster.node_of(process)}
         self._lose(process, 1)
 

@@ -28,5 +28,5 @@ def planted(bug: Plant) -> Callable[[], AbstractContextManager[None]]:
 
 
 def bugs_of_paxos(*bugs: Plant) -> Plants:
-    """These bugs by name."""
+    """The bugs of this module by name."""
     return {f"paxos: {name_of(bug)}": planted(bug) for bug in bugs}

@@ -49,7 +49,8 @@ def plan_of(draw: random.Random, engine: str) -> Plan:
     """The plan of a seed: its cluster, load and faults."""
     own = simulation_of(engine)
     shape = own.shape_of(draw)
-    return Plan(shape, load_of(draw), own.trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
+    load = replace(load_of(draw), is_dense=own.IS_DENSE)
+    return Plan(shape, load, own.trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
 
 
 class Simulation:
@@ -127,7 +128,7 @@ class Simulation:
         )
         self.healing.wait_for_copies(limit)
         oldest, copies = self.healing.copies(tail, limit)
-        truth = truth_of(copies, oldest, tail)
+        truth = truth_of(copies, oldest, tail, is_dense=self.own.IS_DENSE)
         self.records = tail
         check_all(history, truth)
         self._check_unknown_outcomes(truth, limit)

@@ -57,7 +57,8 @@ BY_TAG = ByTag()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`think_ns`: mean time between two calls of an application. `records`, `bytes`: of the largest batch."""
+    """`think_ns`: mean time between two calls of an application. `records`, `bytes`: of the largest batch.
+    `is_dense`: GSNs follow each other without gaps."""
 
     doing: tuple[str, ...]
     think_ns: int = 5 * MILLISECOND
@@ -65,6 +66,7 @@ class Load:
     records: int = 5
     bytes: int = 60
     subscriptions: int = 2
+    is_dense: bool = True
 
 
 class Application:
@@ -255,6 +257,8 @@ class Application:
     def _next(self, subscription: int) -> None:
         deadline = None if self.draw.random() < 0.7 else self.process.now + int(self.draw.random() * 50 * MILLISECOND)
         self.put("next", calls.Next(subscription, deadline))
+        if self._calls % 2 and self.process.core is not None:
+            self.put("expedite", calls.Expedite(subscription))
 
     def _next_done(self, operation: Operation, result: Any) -> None:
         subscription = operation.request.subscription
@@ -276,7 +280,7 @@ class Application:
                     raise Failure("a batch is in order", f"{result!r}")
                 gsn = record.gsn
                 following.records.append((gsn, record.time, (record.tag, record.payload)))
-            if following.tags is None and len(result.records) != result.end - result.first:
+            if self.load.is_dense and following.tags is None and len(result.records) != result.end - result.first:
                 raise Failure("GSNs are dense", f"a batch without them: {result!r}")
             following.reached = result.end
         self._next(subscription)
@@ -309,6 +313,7 @@ ANSWERS: dict[str, tuple[Any, Done]] = {
     "read": ((LogRecord, Trimmed, NotOfThisShard, TimeoutError), None),
     "subscribe": ((int, Trimmed), Application._subscribe_done),
     "next": ((Batch, type(None), Trimmed, StopIteration), Application._next_done),
+    "expedite": ((type(None),), None),
     "close": ((type(None),), Application._close_done),
     "tail": ((int,), None),
     "trim": ((int, ValueError), None),

@@ -19,7 +19,7 @@ from spark_export.snapshot_source import SnapshotPlan
 
 @pytest.fixture
 def open_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Database]]:
-    """Opens a database with segments of 64 KiB, which is closed at the end of the test."""
+    """Opens databases with segments of 64 KiB, and closes them at the end of the test."""
     opened: list[Database] = []
     monkeypatch.setattr(segment, "ALLOCATE_BYTES", 1 << 14)
 

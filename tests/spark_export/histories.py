@@ -37,12 +37,12 @@ def write(db: Database, rng: Random, steps: int) -> list[int]:
             condition = (logdb.exists if rng.random() < 0.5 else logdb.absent)(key(rng))
             versions.append(db.test_and_multi_put([condition], {key(rng): value(rng), key(rng): None}).version)
         else:
-            lose(db, key(rng), b"lost")
+            abort(db, key(rng), b"lost")
             versions.append(db.version)
     return versions
 
 
-def lose(db: Database, contested: bytes, lost: bytes) -> None:
+def abort(db: Database, contested: bytes, lost: bytes) -> None:
     """Run a transaction that reads and writes `contested`, and aborts because of a concurrent write."""
     try:
         with db.transaction() as txn:
@@ -51,7 +51,7 @@ def lose(db: Database, contested: bytes, lost: bytes) -> None:
             db.put(contested, b"won" * 50)
     except logdb.ConflictError:
         return
-    raise AssertionError("it should have aborted")
+    raise AssertionError("the transaction did not abort")
 
 
 def key(rng: Random) -> bytes:

@@ -37,7 +37,7 @@ TYPES: dict[str, DataType] = {
 
 
 def struct(ddl: str) -> StructType:
-    """The schema of simple DDL, which the JVM parses otherwise."""
+    """The schema of simple DDL. In Spark the JVM parses it."""
     schema = StructType()
     for column in ddl.split(", "):
         name, kind = column.split(" ")
@@ -46,8 +46,8 @@ def struct(ddl: str) -> StructType:
 
 
 def read(path: str, schema: str | None = None, filters: Iterable[Filter] = (), **options: str) -> list[dict[str, Any]]:
-    """The rows of a query whose filters are all pushed down, partition by partition. `path`: or addresses of servers,
-    with a port."""
+    """The rows of a query whose filters are all pushed down, partition by partition. `path`: a directory or addresses
+    of servers with a port."""
     return [row for part in partitions(path, schema, filters, **options) for row in part]
 
 

@@ -1,5 +1,5 @@
-"""Clusters of real processes: under full load an export is the fold of the log at its version, and servers may fail
-while a task reads its part."""
+"""Clusters of real processes: an export under full load equals the fold of the log at its version, and tasks survive
+failures of servers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def cluster(tmp_path: Path) -> Iterator[Processes]:
 
 
 def write(db: logdb.Database, draw: Random) -> None:
-    """Write some keys with small and large values, under a condition that fails most often."""
+    """Write some keys with small and large values, under a condition that usually fails."""
     value = draw.randbytes(draw.choice((20, 100, 400)))
     large = value * (20_000 // len(value))
     db.multi_put({b"k%03d" % draw.randrange(400): value for _ in range(5)} | {b"large": large})
@@ -167,7 +167,7 @@ def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_p
     assert exports[1].version > done
 
 
-# ---- servers that die while a task reads
+# ---- servers that fail while a task reads
 
 BATCHES = 3
 """The batches that are read before the server is killed; 64 KiB more of each shard may be fetched."""
@@ -190,9 +190,9 @@ def sent(cluster: Processes) -> dict[str, float]:
     }
 
 
-def in_the_middle(patched: pytest.MonkeyPatch, happen: Callable[[], None]) -> None:
-    """Run `happen` once, in the middle of the first part that is read in several small batches."""
-    batches, things = ClusterSource._batches, [happen]
+def in_the_middle(patched: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+    """Call `action` once, in the middle of the first part that is read in several small batches."""
+    batches, actions = ClusterSource._batches, [action]
 
     async def small(
         self: ClusterSource, first: int, end: int, *, copies: bool, fetch_bytes: int | None = None
@@ -202,14 +202,14 @@ def in_the_middle(patched: pytest.MonkeyPatch, happen: Callable[[], None]) -> No
             async for batch in some:
                 yield batch
                 count += 1
-                if count == BATCHES and things:
+                if count == BATCHES and actions:
                     assert batch.end < end
-                    await asyncio.to_thread(things.pop())
+                    await asyncio.to_thread(actions.pop())
 
     patched.setattr(ClusterSource, "_batches", small)
 
 
-def test_servers_that_die_while_a_task_reads(pair: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_that_fail_while_a_task_reads(pair: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     where, dead = pair.addresses["o1"], list[str]()
     with logdb.connect(pair.addresses["m1"]) as db:
         for number in range(60):  # 1.2 MB of log
@@ -232,8 +232,8 @@ def test_servers_that_die_while_a_task_reads(pair: Processes, monkeypatch: pytes
 
     planned = Planned(where, timeout="3", startKey="0")  # without runs so far
     in_the_middle(monkeypatch, lambda: pair.kill(other))
-    why = f"the log of {where} cannot be read from record .* on: no replica has answered within 3 s"
-    with pytest.raises(logdb.Unavailable, match=why):
+    message = f"the log of {where} cannot be read from record .* on: no replica has answered within 3 s"
+    with pytest.raises(logdb.Unavailable, match=message):
         planned.rows()
-    with pytest.raises(logdb.Unavailable, match=why):
+    with pytest.raises(logdb.Unavailable, match=message):
         Planned(where, timeout="3")

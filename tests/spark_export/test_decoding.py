@@ -38,14 +38,14 @@ SALT = 0x5EED
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_checksums_of_pieces_combine_to_that_of_all(seed: int) -> None:
+def test_checksums_of_parts_combine_to_the_checksum_of_all(seed: int) -> None:
     rng = Random(seed)
     some = [rng.randbytes(rng.choice([0, 1, 25, 255, 256, 300, 70_000])) for _ in range(rng.randrange(1, 90))]
     crcs, sizes = np.array([crc32c(one) for one in some], np.uint32), np.array([len(one) for one in some])
     assert combined(crcs, sizes) == crc32c(b"".join(some))
 
 
-def test_a_piece_whose_length_has_several_bytes() -> None:
+def test_a_part_whose_length_has_several_bytes() -> None:
     some = [b"x" * 17, bytes(1 << 24), b"yz"]
     crcs, sizes = np.array([crc32c(one) for one in some], np.uint32), np.array([len(one) for one in some])
     assert combined(crcs, sizes) == crc32c(b"".join(some))
@@ -189,7 +189,7 @@ def decoded_items(records: list[tuple[int, bytes]]) -> list[tuple[bytes, bytes |
     gsns, starts = np.arange(1, len(written) + 1), np.array([0, *accumulate(map(len, written))])[:-1]
     none = np.array([], np.int64)
     written_records = Records(Written(b"".join(written)), gsns, starts)
-    batches = items(written_records, none, 10**6, EVERYTHING, True, None)
+    batches = items(written_records, none, 10**6, EVERYTHING, True, None, None)
     return [(row["key"], row["value"], row["version"]) for batch in batches for row in batch.to_pylist()]
 
 
@@ -216,13 +216,13 @@ def test_records_of_all_lengths_in_the_order_of_the_log() -> None:
 
 
 MANY = encode_commit(Commit(1, 2, several(4, 0)))
-LABELLED = encode_commit(Commit(1, 2, several(4, 0), label="why"))
+LABELLED = encode_commit(Commit(1, 2, several(4, 0), label="label"))
 COPIES = encode_relocation([Relocated(b"k%d" % n, 1, b"v") for n in range(4)])
 
 
 @pytest.mark.usefixtures("_walking")
 @pytest.mark.parametrize(
-    ("tag", "payload", "why"),
+    ("tag", "payload", "reason"),
     [
         (COMMIT, encode_commit(Commit(1, 2, {b"k": b"v"})) + b"!", "its item does not fill it"),
         (COMMIT, MANY[: COMMIT_HEAD.size - 1], "it is too short"),
@@ -239,7 +239,7 @@ COPIES = encode_relocation([Relocated(b"k%d" % n, 1, b"v") for n in range(4)])
         (RELOCATION, COPIES + b"!", "there is something after its items"),
     ],
 )
-def test_a_malformed_record_is_named(tag: int, payload: bytes, why: str) -> None:
+def test_a_malformed_record_is_named(tag: int, payload: bytes, reason: str) -> None:
     good = (COMMIT, MANY)
-    with pytest.raises(Corruption, match=rf"record 3 cannot be decoded \({why}\)"):
+    with pytest.raises(Corruption, match=rf"record 3 cannot be decoded \({reason}\)"):
         decoded_items([good, good, (tag, payload), good])

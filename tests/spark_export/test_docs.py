@@ -12,7 +12,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
-    """In a process of their own: `foreachBatch` takes functions of the main module by value."""
+    """In a separate process, because `foreachBatch` pickles functions of the main module by value."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) > 8
     script = tmp_path / "examples.py"

@@ -191,7 +191,7 @@ def test_an_explicit_schema(values: list[bytes], a: str, b: str) -> None:
             assert is_same(without_nulls(rest), without_nulls(document))
 
 
-def test_a_value_that_comes_later_is_not_narrowed(tmp_path: Path) -> None:
+def test_a_later_value_is_not_narrowed(tmp_path: Path) -> None:
     path = str(tmp_path)
     with logdb.open(path) as db:
         db.multi_put({b"%05d" % number: b'{"n":1}' for number in range(1_000)})

@@ -51,7 +51,7 @@ class Behind:
 
     @property
     def versions(self) -> list[int]:
-        """At least 50 readable versions of its history; more are written after a test that has compacted."""
+        """At least 50 readable versions. More are written after a test that has compacted the database."""
         self._versions = [version for version in self._versions if version > self.db.oldest_version]
         if len(self._versions) < 50:
             self._versions += histories.write(self.db, Random(32), 50)
@@ -106,7 +106,7 @@ def behind(request: pytest.FixtureRequest) -> Behind:
 
 
 def test_two_databases_in_turn_keep_their_connections(cluster: Behind, server: Behind) -> None:
-    """A plan of one database does not end the holds of another one."""
+    """A plan of one database does not end the leases of another one."""
     sources = [source_of(servers(behind.endpoints)) for behind in (cluster, server)]
     assert [source.version() for source in sources] == [cluster.db.version, server.db.version]
     assert source_of(servers(cluster.endpoints)) is sources[0]
@@ -194,7 +194,7 @@ def test_errors_name_the_version_or_the_address(behind: Behind) -> None:
 def test_a_compaction_between_planning_and_reading_and_between_two_uses(
     behind: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a pin keeps the version there. A task that has not read plans again, and the runs of a first use have
+    """Here only a pin keeps the version. A task that has not started plans again, and the runs of a first use have
     locations of large values that compaction has moved."""
     db = behind.db
     monkeypatch.setattr(remote_source, "PLANNER_LEASE_S", 0)
@@ -205,7 +205,7 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
     given = {**SMALL, "versionAsOf": str(version)}
     used, planned = Planned(behind.endpoints, **given), Planned(behind.endpoints, **given)
     assert used.rows() == expected
-    while db.compact().floor < version:  # until earlier holds have ended
+    while db.compact().floor < version:  # until earlier leases have ended
         pass
     assert planned.rows() == expected
     assert used.rows() == expected
@@ -222,7 +222,7 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
 def test_a_compaction_that_begins_before_the_lease_is_received(
     cluster: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The floor moves between the request for it and the hold."""
+    """The floor moves between the request for it and the lease."""
     db = cluster.db
     disconnect()
     version = db.pin("asked", db.put(b"asked", b""))
@@ -232,7 +232,7 @@ def test_a_compaction_that_begins_before_the_lease_is_received(
         answer = await call(host, request)
         if isinstance(request, calls.Oldest) and not floors:
             floors.append(answer.version)
-            while floors[-1] < version:  # until the holds of earlier tests have ended
+            while floors[-1] < version:  # until the leases of earlier tests have ended
                 floors.append((await asyncio.to_thread(db.compact)).floor)
         return answer
 
@@ -294,7 +294,7 @@ def test_a_failed_plan_leaves_no_lease(cluster: Behind, monkeypatch: pytest.Monk
     monkeypatch.setattr(ClusterBackend, "end", ending)
     with pytest.raises(logdb.Unavailable, match=r"a compaction of .* has not ended within 0\.5 s"):
         cluster.rows()
-    assert source_of(servers(cluster.endpoints)).version()  # it still works
+    assert source_of(servers(cluster.endpoints)).version()  # the cluster still answers
     assert not holders
 
 
@@ -326,7 +326,7 @@ def test_an_export_whose_server_stops_fails(spark: Any, tmp_path: Path, monkeypa
         return run(plan, tasks)
 
     monkeypatch.setattr(export, "_run", run_without)
-    why = rf"Spark could not write the export: logdb\.errors\.Unavailable: {served.address} cannot be reached"
-    with pytest.raises(ExportFailed, match=why):
+    message = rf"Spark could not write the export: logdb\.errors\.Unavailable: {served.address} cannot be reached"
+    with pytest.raises(ExportFailed, match=message):
         export_snapshot(servers(served.address, timeout_s=1), tmp_path / "to")
     disconnect()

@@ -1,6 +1,6 @@
 """Exports: equal to the scan, verified by their manifest, published atomically.
 
-Most run their tasks in this process, pickled as Spark would; a few really on Spark.
+Most tests run the tasks in this process, pickled as by Spark; a few run them on Spark.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def test_an_export_equals_the_scan(open_small: OpenSmall, tmp_path: Path, seed: 
     versions = histories.write(db, rng, 300)
     db.compact(versions[120])
     versions = [*versions[120:], *histories.write(db, rng, 50)]
-    heard: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     for number, version in enumerate((rng.choice(versions), db.oldest_version)):
         to = tmp_path / f"out-{number}"
-        result = export_snapshot(db.path, to, version=version, progress=lambda *done: heard.append(done))
+        result = export_snapshot(db.path, to, version=version, progress=lambda *done: reports.append(done))
         assert exported_rows(to) == scanned_rows(db, version)
         assert result == verify_export(to)
         assert (result.version, result.rows) == (version, len(list(db.at(version).scan())))
         assert result.time == db.time_of(version)
         assert result.bytes == sum(file.stat().st_size for file in to.glob("*.parquet"))
-        assert heard[-1][0] == heard[-1][1] > 0
+        assert reports[-1][0] == reports[-1][1] > 0
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["db", "out-0", "out-1"]
     assert not (Path(db.path) / "exports").exists()
 
@@ -249,7 +249,7 @@ def test_files_whose_keys_have_not_changed_are_linked(open_small: OpenSmall, tmp
 
 @pytest.mark.usefixtures("tasks")
 def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path: Path) -> None:
-    """Each transaction writes the next number under 40 keys. A hold keeps the base version of the next export."""
+    """Each transaction writes the next number under 40 keys. A lease keeps the base version of the next export."""
     path, base = tmp_path / "db", None
     command = [sys.executable, "-m", "tests.spark_export.busy_writer", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
@@ -271,7 +271,7 @@ def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path
     hold.close()
 
 
-# ---- killed and begun again
+# ---- killed and started again
 
 
 def test_an_export_continues_after_it_was_killed(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
@@ -329,8 +329,8 @@ def test_a_delta_table_has_a_version_for_each_export(open_small: OpenSmall, tmp_
     for version, rows in enumerate(seen, 1):
         table = DeltaTable(to, version=version)
         assert sorted(rows_of(table.to_pyarrow_table())) == rows
-    told = [commit["logdb.version"] for commit in DeltaTable(to).history() if "logdb.version" in commit]
-    assert told == [str(version) for version in (result.version, result.version - 1, first.version)]
+    exported = [commit["logdb.version"] for commit in DeltaTable(to).history() if "logdb.version" in commit]
+    assert exported == [str(version) for version in (result.version, result.version - 1, first.version)]
     with pytest.raises(ValueError, match="continues from its last version, without a base"):
         export_snapshot(db.path, to, format="delta", base=to)
     with pytest.raises(ExportFailed, match="is not an empty directory"):
@@ -346,7 +346,7 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
-# ---- and back
+# ---- imports
 
 
 @pytest.mark.usefixtures("tasks")

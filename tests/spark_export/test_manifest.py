@@ -34,7 +34,7 @@ def export(open_small: OpenSmall, tasks: list[str], tmp_path: Path) -> Path:
 def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     fields = json.loads(file.read_text())
     change(fields)
-    fields.pop("sha256")  # as in a manifest of the version before, which an attacker can write, too
+    fields.pop("sha256")  # as in a manifest of the previous version, which an attacker can write too
     file.write_text(json.dumps(fields))
 
 

@@ -1,4 +1,4 @@
-"""The last row of each key, in the order of keys, whatever the keys are."""
+"""The last row of each key, in the order of keys, for any keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pinned snapshot has exactly its version, whatever the writer does meanwhile."""
+"""A pinned snapshot has exactly the rows of its version while the writer goes on."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_a_plan_outlives_a_compaction_that_trims_its_files(open_small: OpenSmall
 def test_a_commit_that_aborted_before_the_floor_stays_aborted(open_small: OpenSmall) -> None:
     """Its record is still in the first file; the coordinator no longer lists it, but a decision record does."""
     db = open_small()
-    histories.lose(db, b"contested", b"lost")
+    histories.abort(db, b"contested", b"lost")
     for number in range(3):
         db.checkpoint()
-        histories.lose(db, b"another-%d" % number, b"lost")
+        histories.abort(db, b"another-%d" % number, b"lost")
     floor = db.put(b"k", b"v")
     db.compact(floor)
     assert db.oldest_version == floor
@@ -97,7 +97,7 @@ def test_a_version_whose_only_copy_was_written_later(open_small: OpenSmall) -> N
 
 @pytest.mark.parametrize("floors", [("after",), ("dead", "after"), ("between", "after")])
 def test_a_deleted_key_stays_deleted_after_several_compactions(open_small: OpenSmall, floors: tuple[str, ...]) -> None:
-    """The first one copies a version behind its deletion, another one trims the deletion but not the copy."""
+    """The first compaction copies a version behind its deletion; another one trims the deletion but not the copy."""
     db = open_small()
     db.put(b"dead", b"x")
     db.put(b"dead-and-large", b"x" * 9000)
@@ -121,8 +121,9 @@ def test_a_deleted_key_stays_deleted_after_several_compactions(open_small: OpenS
 
 
 @pytest.mark.parametrize("same_segment", [True, False])
-def test_a_large_value_that_was_trimmed_under_its_commit(open_small: OpenSmall, same_segment: bool) -> None:
-    """Two copies of one version: the commit, whose value was trimmed with the segment before, and the valid one."""
+def test_a_large_value_that_was_trimmed_before_its_commit(open_small: OpenSmall, same_segment: bool) -> None:
+    """There are two copies of one version: the commit, whose value was trimmed with the previous segment, and the
+    valid copy."""
     db = open_small()
     rng = Random(1)
     log = host_of(db).log
@@ -140,7 +141,7 @@ def test_a_large_value_that_was_trimmed_under_its_commit(open_small: OpenSmall, 
 
 
 def interrupted(db: Database, before: int | None = None) -> int:
-    """Begin a compaction that fails after its first copies. Returns their GSNs."""
+    """Start a compaction that fails after its first copies. Returns their GSNs."""
 
     class Interrupted(Exception):
         pass
@@ -247,7 +248,7 @@ def test_a_database_opens_with_a_plan_in_its_directory(open_small: OpenSmall) ->
 
 
 def test_planning_while_another_process_writes_and_compacts(tmp_path: Path) -> None:
-    """Every snapshot is one that existed: each transaction writes the same number under all keys."""
+    """Each snapshot is consistent: a transaction writes the same number under all keys."""
     path = tmp_path / "db"
     with subprocess.Popen(
         [sys.executable, "-m", "tests.spark_export.busy_writer", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Runs and their merge: ranges add up, tasks share the work, damage is named."""
+"""Runs and their merge: ranges cover all keys once, tasks share runs, and damage is reported with its place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def busy(open_small: OpenSmall) -> Database:
     return db
 
 
-def test_ranges_add_up_whatever_their_bounds(busy: Database) -> None:
+def test_ranges_with_any_bounds_cover_all_keys_once(busy: Database) -> None:
     everything = list(busy.scan())
     keys = [key for key, _ in everything]
     with histories.planned(busy.path) as plan:
@@ -75,7 +75,7 @@ def test_large_values_come_in_batches_of_bounded_size(tmp_path: Path) -> None:
     assert {row["key"]: row["value"] for row in rows} == large
 
 
-def test_tasks_at_the_same_time_make_each_run_once(busy: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_tasks_build_each_run_once(busy: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     write = Runs._write
 
@@ -90,7 +90,7 @@ def test_tasks_at_the_same_time_make_each_run_once(busy: Database, monkeypatch: 
         assert folded_bytes(plan) == sum(part.size for part in plan.parts)
 
 
-def test_a_run_whose_maker_died_is_made_by_the_next_task(busy: Database) -> None:
+def test_the_run_of_a_killed_task_is_built_by_the_next_task(busy: Database) -> None:
     with histories.planned(busy.path) as plan:
         runs = Runs(plan, partition_bytes=histories.PARTITION_BYTES)
         folder = runs._folder

@@ -155,7 +155,7 @@ def test_an_export_removes_its_folder(served: str, temporary: Path, open_small: 
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
-def test_a_damaged_run_is_made_again(open_small: OpenSmall, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_run_is_rebuilt(open_small: OpenSmall, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     db = open_small()
     db.multi_put({b"k%d" % number: b"%d" % number * 100 for number in range(100)})
     expected = planning.read(db.path)
@@ -167,7 +167,7 @@ def test_a_damaged_run_is_made_again(open_small: OpenSmall, damage: str, monkeyp
     assert planning.read(db.path) == expected
 
 
-def test_a_process_of_another_pid_namespace_is_not_taken_for_dead(open_small: OpenSmall) -> None:
+def test_a_process_of_another_pid_namespace_counts_as_alive(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"v")
     script = (
@@ -182,7 +182,7 @@ def test_a_process_of_another_pid_namespace_is_not_taken_for_dead(open_small: Op
         reader.communicate(b"\n")
 
 
-def test_private_directories_are_made_at_the_same_time(tmp_path: Path) -> None:
+def test_private_directories_are_created_concurrently(tmp_path: Path) -> None:
     assert private(tmp_path / "a" / "b")
     assert not private(tmp_path / "a" / "b")
     (tmp_path / "file").write_text("")
@@ -197,7 +197,7 @@ def marks(folder: Path) -> int:
 
 
 def test_a_folder_is_removed_with_the_last_application_that_has_used_it(tmp_path: Path) -> None:
-    """They go when the next folder is made: folders of a killed process, and of an earlier application of the JVM."""
+    """The creation of the next folder removes those of a killed process and of an earlier application of the JVM."""
     alone, shared, later = (tmp_path / "base" / f"runs-{name}" for name in ("alone", "shared", "later"))
     mine = Application(ME.process, "app-2")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:

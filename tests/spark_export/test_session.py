@@ -1,4 +1,4 @@
-"""The session that `session()` makes is quiet."""
+"""The session of `session()` prints no warnings."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ WORLDS = {"directory": directory, "server": server, "cluster": cluster}
 
 
 @pytest.fixture(autouse=True)
-def short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_source, "PLANNER_LEASE_S", 0)
 
 
@@ -148,7 +148,7 @@ def test_values_at_a_version(sourced: Sourced) -> None:
 
 def test_a_lease_keeps_its_version_from_compaction_until_its_release(own: Sourced) -> None:
     db, source = own.db, own.source
-    while db.compact(own.versions[1]).floor < own.versions[1]:  # until the holds of planners have ended
+    while db.compact(own.versions[1]).floor < own.versions[1]:  # until the leases of planners have ended
         pass
     oldest = source.lease_oldest("first")
     assert oldest == db.oldest_version > 0
@@ -158,7 +158,7 @@ def test_a_lease_keeps_its_version_from_compaction_until_its_release(own: Source
     assert source.at(oldest) == db.oldest_version == oldest
     source.lease("first", late)  # a holder has one version
     source.release("second")
-    while db.compact().floor < late:  # until servers have received the new hold
+    while db.compact().floor < late:  # until servers have received the new lease
         pass
     assert db.oldest_version == late
     with pytest.raises(logdb.VersionTrimmed, match=f"version {early} was compacted away"):

@@ -165,7 +165,7 @@ def test_a_frame_is_written_and_read_back(spark: Any, tmp_path: Path) -> None:
         assert len(list(db.scan())) == 2_500
 
 
-def test_a_frame_is_one_snapshot_whatever_happens_after_load(spark: Any, open_small: OpenSmall) -> None:
+def test_a_frame_is_the_snapshot_at_its_load(spark: Any, open_small: OpenSmall) -> None:
     db = open_small()
     histories.write(db, Random(23), 200)
     expected = list(db.scan())

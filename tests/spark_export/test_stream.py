@@ -1,4 +1,4 @@
-"""Streams, called as Spark calls them: offsets, batches, restarts, and holds against compaction."""
+"""Streams, called as Spark calls them: offsets, batches, restarts, and leases against compaction."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_query_follows_a_process_that_writes_and_compacts(tmp_path: Path) -> N
 def test_old_values_are_looked_up_in_the_map(
     open_small: OpenSmall, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The log before the batch, which may be long, is read only if the map cannot be read."""
+    """The log before the batch may be long; it is read only if the map cannot be read."""
     db, rng = open_small(), Random(2)
     histories.write(db, rng, 100)
     query = Query(db.path)
@@ -141,7 +141,7 @@ def test_the_records_of_old_values_are_decoded_once(
     db.checkpoint()
     seen = list[bytes]()
     query = Query(db.path, startingVersion=str(versions[20]), oldValues=old)
-    monkeypatch.setattr(values, "decode_commit", lambda payload: seen.append(payload) or decode(payload))
+    monkeypatch.setattr(values, "decode_commit", lambda payload, gsn: seen.append(payload) or decode(payload, gsn))
     rows = query.batch()
     assert len(rows) == 1_000
     assert len(seen) == len(set(seen)) <= decoded

@@ -57,7 +57,7 @@ class Job:
         self.writer: Any = source.writer(planning.struct(schema), overwrite)
 
     def task(self, part: int, rows: Any = None, fails_after: int | None = None) -> SpooledRows:
-        """Run the task of a partition; with `fails_after`, it fails after that number of rows."""
+        """Run the task of a partition. With `fails_after` the task fails after that number of rows."""
         rows = PARTS[part] if rows is None else rows
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -253,7 +253,7 @@ def test_documents_of_all_types_come_back(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert [one for some in reader.read(partition) for one in some.to_pylist()] == [row]
 
 
-def test_json_text_that_was_read_is_written_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_json_text_that_was_read_is_written_unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path, values = str(tmp_path / "db"), [b'{"a":[1,"x"]}', b'{"a":"[1]"}', b'{"a":2.5}']
     monkeypatch.setattr(source_module, "SAMPLED_VALUES", 1)
     with logdb.open(path) as db:

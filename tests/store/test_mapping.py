@@ -15,6 +15,7 @@ from logdb.log.contract import LogRecord
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
 from logdb.store.overlay import Overlay
+from logdb.store.range_deletions import NOTHING
 from logdb.store.records import COMMIT, Commit, decode_commit, encode_commit
 from logdb.store.values import Values
 
@@ -156,7 +157,7 @@ def test_overlay_keeps_its_order() -> None:
     assert [overlay.entry(b"a", at)[1] for at in (1, 2, 3, 9)] == [b"a", b"2", b"3", b"3"]  # type: ignore[index]
     assert overlay.entry(b"a", 0) is None
     assert overlay.has(b"a", 2)
-    overlay.prune(2)
+    overlay.prune(2, NOTHING)
     assert overlay.keys(None, None, False, 9) == [b"a", b"b", b"c", b"z"]
     assert overlay.entry(b"a", 1) is None
 
@@ -208,9 +209,9 @@ def test_old_versions_of_a_large_transaction_are_decoded_once(tmp_path: Path, mo
     with logdb.open(tmp_path / "db") as db:
         decoded: list[bytes] = []
 
-        def decode(payload: bytes) -> Commit:
+        def decode(payload: bytes, gsn: int) -> Commit:
             decoded.append(payload)
-            return decode_commit(payload)
+            return decode_commit(payload, gsn)
 
         monkeypatch.setattr("logdb.store.values.decode_commit", decode)
         assert list(db.at(old).scan()) == [(key, b"old value") for key in keys]

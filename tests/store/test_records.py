@@ -6,6 +6,7 @@ import contextlib
 import struct
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from logdb.store.records import (
     Place,
     Relocated,
     TxnId,
+    Value,
     decode_commit,
     decode_compaction,
     decode_decision,
@@ -32,6 +34,7 @@ from logdb.store.records import (
     encode_decision,
     encode_pin,
     encode_relocation,
+    unversioned_key,
 )
 
 u64 = st.integers(0, (1 << 64) - 1)
@@ -56,23 +59,71 @@ commits = st.builds(
     st.lists(keys, max_size=3),
     st.lists(st.tuples(st.one_of(st.just(b""), keys), st.one_of(st.none(), keys)), max_size=3),
     st.lists(made, max_size=3),
+    st.lists(
+        st.tuples(st.one_of(st.just(b""), keys), st.one_of(st.none(), keys)).filter(
+            lambda deleted: deleted[1] is None or deleted[0] < deleted[1]
+        ),
+        max_size=2,
+    ),
+    st.just(0),
 )
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
-@given(commits)
+prefixes = st.one_of(st.just(b""), keys.filter(lambda key: len(key) < 99))
+appends = st.dictionaries(st.builds(unversioned_key, prefixes, st.integers(0, 3)), values.filter(bool), max_size=3)
+
+
+def with_appends(commit: Commit, appends: dict[bytes, Value]) -> Commit:
+    writes = {key: value for key, value in commit.writes.items() if key not in appends}
+    return commit._replace(writes={**writes, **appends}, appended=len(appends))
+
+
+@given(st.builds(with_appends, commits, appends), u64.filter(bool))
+def test_appends_get_the_version_of_their_record(commit: Commit, gsn: int) -> None:
+    ordered = decode_commit(encode_commit(commit), gsn)
+    plain = len(commit.writes) - commit.appended
+    made = {key[:-12] + gsn.to_bytes(8) + key[-4:]: value for key, value in list(commit.writes.items())[plain:]}
+    assert ordered.writes == {**dict(list(commit.writes.items())[:plain]), **made}
+    assert ordered.appended == 0
+    assert commit.ordered_at(gsn).writes == ordered.writes
+    assert list(made) == sorted(made) or len({key[:-12] for key in made}) > 1 or commit.appended < 2
+
+
+def test_an_older_decoder_refuses_a_record_with_appends() -> None:
+    """An older decoder knows the flags 1 and 2."""
+    payload = encode_commit(Commit(1, 2, {unversioned_key(b"p/", 0): b"v"}, appended=1))
+    assert payload[1] not in (0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("writes", "appended"),
+    [
+        ({b"short": b"v"}, 1),
+        ({unversioned_key(b"p", 0): b"v"}, 2),
+        ({b"p" + bytes(7) + b"\1" + bytes(4): b"v"}, 1),
+        ({unversioned_key(b"p", 0): None}, 1),
+    ],
+    ids=["a short key", "more than there are", "a key with a version", "a deletion"],
+)
+def test_writes_that_cannot_be_appends(writes: dict[bytes, Value], appended: int) -> None:
+    with pytest.raises(MalformedRecord):
+        decode_commit(encode_commit(Commit(1, 2, writes, appended=appended)), 7)
+
+
+@given(st.one_of(commits, st.builds(with_appends, commits, appends)))
 def test_commit(commit: Commit) -> None:
     payload = encode_commit(commit)
-    decoded = decode_commit(payload)
-    if commit.label or commit.reads or commit.ranges or commit.conditions:
+    decoded = decode_commit(payload, 0)
+    if commit.label or commit.reads or commit.ranges or commit.conditions or commit.deletes or commit.appended:
         assert decoded == commit
     else:  # the snapshot of a commit without reads is not stored
-        assert decoded == commit._replace(snapshot=0, reads=(), ranges=(), conditions=())
+        assert decoded == commit._replace(snapshot=0, reads=(), ranges=(), conditions=(), deletes=())
     for cut in {1, len(payload) // 2, len(payload) - 1}:
         with pytest.raises(MalformedRecord):
-            decode_commit(payload[:cut])
+            decode_commit(payload[:cut], 0)
     with pytest.raises(MalformedRecord):
-        decode_commit(payload + b"\0")
+        decode_commit(payload + b"\0", 0)
 
 
 @given(u64, u64, st.lists(u64, max_size=5))
@@ -91,12 +142,12 @@ stretches = bounds.map(lambda bounds: tuple(sorted(bounds)[len(bounds) % 2 :]))
 
 @given(u64, st.dictionaries(u64, stretches, max_size=4), st.dictionaries(names, u64, max_size=4))
 def test_compaction(floor: int, sessions: dict[int, tuple[int, ...]], pins: dict[str, int]) -> None:
-    assert decode_compaction(encode_compaction(Compaction(floor, sessions, pins))) == (floor, sessions, pins)
+    assert decode_compaction(encode_compaction(Compaction(floor, sessions, pins))) == (floor, sessions, pins, [])
 
 
 def test_a_compaction_record_of_format_1_marks_all_earlier_numbers_as_used() -> None:
     payload = struct.pack("<BQIIQQ", 1, 8, 1, 0, 7, 5)
-    assert decode_compaction(payload) == Compaction(8, {7: (0, 6)}, {})
+    assert decode_compaction(payload) == Compaction(8, {7: (0, 6)}, {}, [])
 
 
 @pytest.mark.parametrize("bounds", [(), (1,), (1, 2, 3), (2, 1), (1, 2, 2, 3)])
@@ -115,13 +166,15 @@ ENCODED = [
     encode_commit(
         Commit(1, 2, {b"k": b"v"}, 7, "label", [b"r"], [(b"a", None), (b"b", b"c")], [Condition(16, b"k", 5)])
     ),
+    encode_commit(Commit(1, 2, {b"k": b"v", unversioned_key(b"p/", 0): b"v"}, appended=1)),
     encode_decision(Decision(1, 9, [3, 4])),
     encode_relocation([Relocated(b"k", 3, b"v"), Relocated(b"l", 4, Place(1, 0, 9, b"d" * 16))]),
     encode_compaction(Compaction(3, {1: (0, 2, 5, 9)}, {"pin": 4})),
     encode_pin("name", 4),
 ]
 DECODERS: list[Callable[[bytes], object]] = [
-    decode_commit,
+    partial(decode_commit, gsn=0),
+    partial(decode_commit, gsn=9),
     decode_decision,
     decode_relocation,
     decode_compaction,
@@ -150,7 +203,7 @@ def test_txn_id(client: int, sequence: int) -> None:
 def test_a_commit_of_many_writes(count: int, reads: list[bytes]) -> None:
     kinds = (b"value", None, Place(1, 2, 3, b"d" * 16))
     commit = Commit(1, 2, {b"%d" % key: kinds[key % 3] for key in range(count)}, 7 * len(reads), reads=reads)
-    decoded = decode_commit(encode_commit(commit))
+    decoded = decode_commit(encode_commit(commit), 0)
     assert (decoded.writes, decoded.snapshot, list(decoded.reads)) == (commit.writes, commit.snapshot, reads)
 
 

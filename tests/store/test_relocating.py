@@ -148,7 +148,7 @@ class CompactingMachine(Machine):
 
 def apply(key_map: KeyMap, record: LogRecord) -> None:
     if record.tag == COMMIT:
-        key_map.apply(record.gsn, decode_commit(record.payload).writes)
+        key_map.apply(record.gsn, decode_commit(record.payload, record.gsn).writes)
     elif record.tag == RELOCATION:
         key_map.relocate(record.gsn, decode_relocation(record.payload))
 

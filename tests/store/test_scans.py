@@ -56,9 +56,9 @@ def test_a_range_with_an_end_begins_with_few_rows(db: logdb.Database, monkeypatc
     requested: list[int] = []
     live_chunk = Checkpoint.live_chunk
 
-    def counting(self: Checkpoint, start: Any, end: Any, reverse: bool, max_rows: int) -> Any:
+    def counting(self: Checkpoint, start: Any, end: Any, reverse: bool, max_rows: int, *deleted: Any) -> Any:
         requested.append(max_rows)
-        return live_chunk(self, start, end, reverse, max_rows)
+        return live_chunk(self, start, end, reverse, max_rows, *deleted)
 
     monkeypatch.setattr(Checkpoint, "live_chunk", counting)
     expected = [b"00500", b"00500+", *KEYS[501:510]]

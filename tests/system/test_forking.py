@@ -1,4 +1,4 @@
-"""What a child disowns; see `tests/embedded/test_forks.py` and `tests/clients/test_forks.py` for what that comes to."""
+"""The objects that a child disowns. `tests/embedded/test_forks.py` and `tests/clients/test_forks.py` test the rest."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class CommitClient:
         self._state_placement()
 
         def to_result(decided: Decided) -> Committed:
-            return Committed(txn, decided.version, decided.verdict, decided.winner)
+            return Committed(txn, decided.version, decided.verdict, decided.winner, decided.is_contended)
 
         pending = self._begin(call, txn, request.deadline, to_result)
         pending.is_blind = not (request.reads or request.ranges)
@@ -178,7 +178,9 @@ class CommitClient:
     def _append_record(self, pending: PendingCommit, request: Commit, writes: Any) -> None:
         """Append the commit record; `writes` has the places of large values."""
         _, snapshot, label, reads, ranges, conditions, *_ = request
-        payload = encode_commit(CommitRecord(*pending.txn, writes, snapshot, label, reads, ranges, conditions))
+        rest = request.deletes, request.appended
+        record = CommitRecord(*pending.txn, writes, snapshot, label, reads, ranges, conditions, *rest)
+        payload = encode_commit(record)
         if len(payload) > self._max_bytes:
             self._end(pending, TransactionTooLarge(len(payload), self._max_bytes, ", with what it has read,"))
             return
@@ -235,7 +237,8 @@ class CommitClient:
             self._end(pending, OutcomeUnknown(str(pending.txn), "no verdict came before the deadline"))
 
     def _expired(self, pending: PendingCommit) -> None:
-        """The deadline has passed. Appends under way have the same deadline, and their results say what was sent."""
+        """The deadline has passed. Open appends have the same deadline, and their results report which records were
+        sent."""
         pending.is_late = True
         pending.hedge_timer.at = None
         if pending.gsn or pending.under_way or pending.unknown:
@@ -244,7 +247,7 @@ class CommitClient:
     # ---- the verdict
 
     def _request_verdict(self, pending: PendingCommit) -> None:
-        """Request the verdict from the server; the requests of one event leave in one message."""
+        """Request the verdict from the server; the requests of one event are sent in one message."""
         pending.server = self._queries.server
         self._unsent.append(pending)
         if self._flush.at is None:
@@ -261,20 +264,20 @@ class CommitClient:
             self._context.send(self._queries.server, AwaitVerdicts(tuple(awaited.values())))
 
     def _retry_verdict(self, pending: PendingCommit) -> None:
-        """The record is in the log, and no verdict has come: request it from the next server."""
+        """The record is in the log, and no verdict has arrived: request it from the next server."""
         self._queries.leave(pending.server)
         self._request_verdict(pending)
         self._context.set_timer(pending.verdict_timer, self._context.now + self._context.config.answer_timeout_ns)
 
     def lost(self, server: Address) -> None:
-        """This server is unreachable: request from the current one the verdicts that it was to push."""
+        """`server` is unreachable: request its verdicts from the current server."""
         for commits in self.pending.values():
             for pending in commits:
                 if pending.server == server:
                     self._request_verdict(pending)
 
     def verdicts(self, message: Verdicts, sender: Address) -> None:
-        """End the commits whose verdicts have come."""
+        """End the commits whose verdicts have arrived."""
         for decided in message.verdicts:
             txn = TxnId(decided.client, decided.sequence)
             if decided.version:

@@ -17,6 +17,7 @@ from logdb.cluster.client.commit_client import CommitClient
 from logdb.cluster.client.leases import RENEWAL_NS, CompactionClient, Leases
 from logdb.cluster.client.query_client import QueryClient
 from logdb.cluster.client.read_client import ReadClient
+from logdb.cluster.client.turn_client import TurnClient
 from logdb.cluster.log_adapter import TIMER, LogAdapter
 from logdb.cluster.placement import ByObject, Placement, StickySegmentPolicy
 from logdb.cores.context import ClientContext
@@ -54,8 +55,8 @@ class DatabaseConfig:
 class DatabaseClient:
     """A core that turns calls (`requests.py`) into records and messages. It needs no journal.
 
-    Its number, the first part of its transaction ids, is drawn from `rng`: a host gives each incarnation a generator of
-    its own, or one that goes on.
+    Its number, the first part of its transaction ids, is drawn from `rng`: each incarnation needs another generator, or
+    the continued generator of the one before.
     """
 
     def __init__(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> None:
@@ -78,6 +79,7 @@ class DatabaseClient:
             self.leases,
             order,
         )
+        self.turns = TurnClient(context, queries)
         reads = ReadClient(context, self.log, queries, config.keys_per_read)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Get: reads.get,
@@ -93,7 +95,8 @@ class DatabaseClient:
             calls.Aborted: reads.aborted,
             calls.Outcome: reads.outcome,
             calls.NewId: self._new_id,
-            calls.Commit: self.commits.commit,
+            calls.TakeTurn: self.turns.take_turn,
+            calls.Commit: self._commit,
             calls.Settle: self.commits.settle,
             calls.LeaseVersion: self._lease,
             calls.Compact: compactions.compact,
@@ -145,19 +148,27 @@ class DatabaseClient:
         return self._context.effects()
 
     def check_invariants(self) -> None:
-        """Those of its parts."""
+        """Check the invariants of the parts. Raises AssertionError."""
         self.log.check_invariants()
         self.queries.check_invariants()
         self.commits.check_invariants()
+        self.turns.check_invariants()
         self.leases.check_invariants()
 
     def _call_log(self, call: int, request: Any) -> None:
         self._context.open(call, None, lambda: None)
         self.log.call(request, lambda result: self._context.answer(call, result))
 
+    def _commit(self, call: int, request: calls.Commit) -> None:
+        self.commits.commit(call, request)
+        if request.holder is not None:
+            self.turns.has_sent(request.holder)
+
     def _lease(self, call: int, request: calls.LeaseVersion) -> None:
         self._context.open(call, None, lambda: None)
         self.leases.set(request.holder, request.version)
+        if request.version is None:
+            self.turns.end(request.holder)
         self._context.answer(call, None)
 
     def _set_servers(self, call: int, request: calls.SetServers) -> None:

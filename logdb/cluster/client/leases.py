@@ -47,7 +47,7 @@ class Leases:
             self.versions.pop(holder, None)
 
     def use(self, servers: tuple[Address, ...]) -> None:
-        """These are the servers from now on."""
+        """Use these servers from now on."""
         self._servers = servers
 
     def _renew(self) -> None:
@@ -127,5 +127,5 @@ class CompactionClient:
         self._requests.on_reply(message.request, message, sender)
 
     def lost(self, server: Address) -> None:
-        """This server is unreachable."""
+        """`server` is unreachable."""
         self._requests.on_disconnected(server)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from logdb.cluster.messages import Answered, Answers, AtTime, Busy, Consistency, Outcome, Question, Read, Reads
 from logdb.cores.context import ClientContext, Timer
@@ -15,13 +16,15 @@ from logdb.cores.effects import Address, ProtocolViolation
 
 OnAnswer = Callable[[int, Any], None]
 """Takes (version, result)."""
+SentRead = tuple[Read, int]
+"""A read, and the number of the attempt."""
 
 
 @dataclass(slots=True)
 class PendingQuery:
     """A query under way. `min_version`: an answer of an older version violates DBS-4. `min_applied`: the version that
     the server must have applied. `attempt`: how many times it was sent or refused; only the last attempt times out.
-    `server`: that of the last attempt."""
+    `server`: that of the last attempt. `to`: the server of the first one, "" for the one that the client asks now."""
 
     question: Question
     consistency: Consistency
@@ -31,6 +34,7 @@ class PendingQuery:
     min_applied: int
     attempt: int = 0
     server: Address = ""
+    to: Address = ""
 
 
 class QueryClient:
@@ -52,15 +56,21 @@ class QueryClient:
         version: int,
         on_answer: OnAnswer,
         min_applied: int = 0,
+        to: Address = "",
     ) -> int:
         """Query a server that has applied at least `min_applied`. `version`: of the answer for a snapshot, else its
-        minimum. Returns the number of the query, for `drop`."""
+        minimum. `to`: the server to ask first. Returns the number of the query, for `drop`."""
         number = self._context.next_number()
         is_named = consistency == Consistency.SNAPSHOT or isinstance(question, AtTime)
         min_version = 0 if is_named else max(self.session, version)
-        self.pending[number] = PendingQuery(question, consistency, version, min_version, on_answer, min_applied)
+        self.pending[number] = PendingQuery(question, consistency, version, min_version, on_answer, min_applied, to=to)
         self._queue([number], 0)
         return number
+
+    def server_of(self, key: bytes) -> Address:
+        """The server that gives the turns at a key: the same one for all clients that agree on the servers."""
+        servers = sorted(self._servers)
+        return servers[crc32(key) % len(servers)]
 
     def drop(self, number: int) -> None:
         """The answer is not needed any more."""
@@ -71,20 +81,20 @@ class QueryClient:
         self.session = max(self.session, version)
 
     def leave(self, server: Address) -> None:
-        """This server is silent, busy or unreachable: ask the next one from now on."""
+        """`server` is silent, busy or unreachable: send queries to the next one from now on."""
         if server == self.server:
             servers = self._servers
             self.server = servers[(servers.index(server) + 1) % len(servers) if server in servers else 0]
 
     def lost(self, server: Address) -> None:
-        """This server is unreachable: send its queries to the next one at once."""
+        """`server` is unreachable: send its queries to the next one at once."""
         self.leave(server)
         numbers = [number for number, query in self.pending.items() if query.server == server]
         if numbers:
             self._queue(numbers, 0)
 
     def use(self, servers: tuple[Address, ...]) -> None:
-        """These are the servers from now on."""
+        """Use these servers from now on."""
         self._servers = servers
         if self.server not in servers:
             self.lost(self.server)
@@ -100,20 +110,23 @@ class QueryClient:
     def _send(self) -> None:
         numbers = [number for number in dict.fromkeys(self._unsent) if number in self.pending]
         self._unsent.clear()
-        if not numbers:
-            return
-        reads, server, attempts = [], self.server, []
+        by_server: dict[Address, list[SentRead]] = {}
         for number in numbers:
             query = self.pending[number]
             query.attempt += 1
-            query.server = server
-            attempts.append((number, query.attempt))
+            query.server = server = query.to if query.to in self._servers and query.attempt == 1 else self.server
             version = query.version
             if query.consistency != Consistency.SNAPSHOT:
                 version = max(version, self.session)
-            reads.append(Read(number, query.consistency, version, query.question, query.min_applied))
+            read = Read(number, query.consistency, version, query.question, query.min_applied)
+            by_server.setdefault(server, []).append((read, query.attempt))
+        for server, reads in by_server.items():
+            self._send_to(server, reads)
+
+    def _send_to(self, server: Address, reads: list[SentRead]) -> None:
         context = self._context
-        context.send(server, Reads(tuple(reads)))
+        context.send(server, Reads(tuple([read for read, _ in reads])))
+        attempts = [(read.number, attempt) for read, attempt in reads]
         context.set_timer(
             Timer(lambda: self._timed_out(attempts, server)), context.now + context.config.answer_timeout_ns
         )
@@ -129,7 +142,7 @@ class QueryClient:
     # ---- answers
 
     def answers(self, message: Answers, sender: Address) -> None:
-        """Take answers, also those of servers that the client has left."""
+        """Process answers, also those of former servers of this client."""
         for answered in message.answers:
             query = self.pending.pop(answered.number, None)
             if query is not None:

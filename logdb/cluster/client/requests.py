@@ -1,7 +1,7 @@
 """The requests of an application to a database client (`cores.Call`), and their results.
 
 Each call ends in one `Answer`, whose result is the type named here or an exception of `logdb.errors`. A deadline is a
-time in ns; None waits for ever. At its deadline a read ends with Unavailable, as does a commit of which no record was
+time in ns; None: no limit. At its deadline a read ends with Unavailable, as does a commit of which no record was
 or will be appended; any other commit ends with OutcomeUnknown.
 """
 
@@ -38,6 +38,22 @@ class Found(NamedTuple):
 
     version: int
     entries: tuple[tuple[int, bytes | None], ...]
+
+
+class TakeTurn(NamedTuple):
+    """Wait until the transaction `holder`, any value of the application, may begin with a contended key. -> Found, of
+    that key; None if it follows another transaction of this client, on whose writes it should speculate, or if it is to
+    read the key itself. Unavailable. The turn ends with a Commit that names the holder, or with its LeaseVersion(None).
+    `is_contended`: others contend for the key; if no transaction that waits says so, all of them may begin.
+    `may_follow`: the transaction can speculate.
+    """
+
+    key: bytes
+    holder: Hashable
+    is_contended: bool = True
+    may_follow: bool = False
+    consistency: Consistency = LINEARIZABLE
+    deadline: int | None = None
 
 
 class Scan(NamedTuple):
@@ -152,7 +168,8 @@ class NewId(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Commit a transaction; without `txn_id`, with a new id. -> Committed.
+    """Commit a transaction; without `txn_id`, with a new id. -> Committed. `holder`: the transaction, if it may have
+    taken a turn (`TakeTurn`). `appended`: the number of last writes whose keys get the version of the commit.
 
     Unavailable: nothing was or will be written. OutcomeUnknown; TransactionTooLarge.
     """
@@ -164,11 +181,15 @@ class Commit(NamedTuple):
     ranges: Sequence[Range] = ()
     conditions: Sequence[Condition] = ()
     txn_id: TxnId | None = None
+    holder: Hashable = None
     deadline: int | None = None
+    deletes: Sequence[Range] = ()
+    appended: int = 0
 
 
 class Committed(NamedTuple):
     """How a transaction was decided, at `version`. `winner`: the label of the one that it conflicted with.
+    `is_contended`: another client contends for a key that it writes.
 
     The reason DANGLING: it was settled before its commit record was ordered (`Settle`).
     """
@@ -177,6 +198,7 @@ class Committed(NamedTuple):
     version: int
     verdict: Verdict
     winner: str
+    is_contended: bool = False
 
 
 class Outcome(NamedTuple):
@@ -189,7 +211,7 @@ class Outcome(NamedTuple):
 
 class Settle(NamedTuple):
     """Make the outcome of a transaction final: if its commit record is not in the log yet it will never be applied.
-    -> coordinator.Outcome, COMMITTED or ABORTED for ever. Unavailable, OutcomeUnknown (settle again)."""
+    -> coordinator.Outcome, COMMITTED or ABORTED, which is final. Unavailable, OutcomeUnknown (settle again)."""
 
     txn_id: TxnId
     deadline: int | None = None
@@ -233,6 +255,6 @@ class SetServers(NamedTuple):
 
 
 Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Aborted | Outcome
-Request = Read | NewId | Commit | Settle | Pin | LeaseVersion | Compact | SetServers
+Request = Read | TakeTurn | NewId | Commit | Settle | Pin | LeaseVersion | Compact | SetServers
 FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
 """Requests to the log that this client accepts too: for followers of the log, which also use `Aborted`."""

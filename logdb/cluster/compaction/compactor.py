@@ -38,6 +38,7 @@ from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
 from logdb.log.contract import Record
 from logdb.store.garbage import garbage_share, is_worth_compacting, pause_ns
+from logdb.store.range_deletions import RangeIndex
 from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place, Value
 
 PART_BYTES: Final = 64 << 10
@@ -161,9 +162,9 @@ class Compactor:
         before = min([self._target, *self.leases.versions()])
         if replica.applied < self._target:
             self._later(config.gather_ns, self._begin)
-        elif replica.coordinator.oldest_needed(before) <= replica.cleaned:
+        elif not self._is_abandoned and replica.coordinator.oldest_needed(before) <= replica.cleaned:
             self._trim()
-        elif replica.begun and self._context.now < self._progress_at + config.takeover_ns:
+        elif replica.begun and not self._is_abandoned:
             self._later(config.gather_ns, self._begin)
         else:
             self._enter(Phase.BEGINNING)
@@ -261,13 +262,19 @@ class Compactor:
         replica = self._replica
         if self.phase is not Phase.IDLE:
             return
-        if replica.begun and self._context.now >= self._progress_at + self._config.takeover_ns:
+        if self._is_abandoned:
             self._gather()
         elif replica.cleaned > self.trimmed:
             self._target = 0
             self._trim()
         elif self._is_due():
             self._gather(replica.applied)
+
+    @property
+    def _is_abandoned(self) -> bool:
+        """Whether the compaction that was begun makes no progress. Only another one ends it, even if nothing is left to
+        free, because a BEGINNING that was appended twice was ordered after the end of its compaction."""
+        return bool(self._replica.begun) and self._context.now >= self._progress_at + self._config.takeover_ns
 
     @property
     def garbage(self) -> float:
@@ -317,9 +324,9 @@ class Compactor:
         parts = _MapParts(self._part, shard_of, self._context, wait_ns)
         moving: list[MapRow] = []
         moving_bytes, together = 0, 1
-        start = b""
+        start, deleted = b"", self._replica.map.deleted_to(floor)
         while newest := self._replica.map.newest_from(start, KEYS_AT_ONCE):
-            for row in self._needed(newest, began, floor):
+            for row in self._needed(newest, began, floor, deleted):
                 self.copied += 1
                 value = row.value
                 if isinstance(value, Place) and value.gsn < floor:
@@ -361,17 +368,22 @@ class Compactor:
             for row, place, gsn, shard in zip(rows, places, done.gsns, done.shards, strict=True)
         ]
 
-    def _needed(self, newest: list[tuple[bytes, int, Value]], began: int, floor: int) -> Iterator[MapRow]:
+    def _needed(
+        self, newest: list[tuple[bytes, int, Value]], began: int, floor: int, deleted: RangeIndex
+    ) -> Iterator[MapRow]:
         """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).
 
         These are the versions that are live at the floor and were written before it, and the large values whose commit
         records do not have their place: values before the floor, and values that a compaction has moved. A commit
         record refers only to records before it, so a value whose place is greater than its version was moved.
+        `deleted`: the range deletes up to the floor.
         """
         versions: Iterable[tuple[int, Value, int]]
         for key, last, its_value in newest:
             versions = ((last, its_value, 0),) if last <= floor else self._replica.map.versions(key, began)
             for version, value, _ in versions:
+                if version < deleted.newest(key):
+                    break
                 self._read += len(key) + (len(value) if isinstance(value, bytes) else 0)
                 if isinstance(value, Place) and value.gsn < self._replica.cleaned:
                     raise ProtocolViolation(

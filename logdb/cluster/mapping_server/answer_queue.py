@@ -59,7 +59,7 @@ class AnswerQueue:
         self._bytes_left = self._max_bytes
 
     def suspend(self) -> None:
-        """Reject all reads until `resume`: those in the queues, and those to come."""
+        """Reject all reads until `resume`: the queued ones and later ones."""
         self.is_suspended = True
         for client, queue in self._queues.items():
             self._context.send(client, Busy(tuple([parked.read.number for parked in queue])))

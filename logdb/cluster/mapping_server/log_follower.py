@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from logdb.cluster.log_adapter import LogAdapter
-from logdb.cluster.mapping_server.replica import FOLLOWED, Replica
+from logdb.cluster.log_adapter import LogAdapter, ignore_result
+from logdb.cluster.mapping_server.replica import FOLLOWED, DecidedCommit, Replica
 from logdb.cores.context import ClientContext, Timer
 from logdb.log import requests as log_requests
 from logdb.log.contract import Batch
-from logdb.store.records import TxnId
 
 
 def _no_pause() -> int:
@@ -20,7 +19,7 @@ def _no_pause() -> int:
 class LogFollower:
     """Applies the log to a replica. `records`: the number of records received.
 
-    `on_applied` takes the transactions that a batch has decided; `on_failed` the reason why the log cannot be followed,
+    `on_applied` takes the commits that a batch has decided; `on_failed` the reason why the log cannot be followed,
     an exception. `pause_ns()` returns how long to wait before the next batch is requested, in ns; the host sets it, to
     bound memory while its disk is behind.
     """
@@ -30,7 +29,7 @@ class LogFollower:
         context: ClientContext,
         log: LogAdapter,
         replica: Replica,
-        on_applied: Callable[[list[TxnId]], None],
+        on_applied: Callable[[list[DecidedCommit]], None],
         on_failed: Callable[[Any], None],
     ) -> None:
         self._context, self._log, self._replica = context, log, replica
@@ -38,6 +37,7 @@ class LogFollower:
         self.records = 0
         self.pause_ns: Callable[[], int] = _no_pause
         self._subscription = 0
+        self._is_expedited = False
         self._resume = Timer(self._request_batch)
 
     def start(self) -> None:
@@ -51,7 +51,14 @@ class LogFollower:
             self._subscription = result
             self._request_batch()
 
+    def expedite(self) -> None:
+        """A client waits for the next batch."""
+        if self._subscription and not self._is_expedited:
+            self._is_expedited = True
+            self._log.call(log_requests.Expedite(self._subscription), ignore_result)
+
     def _request_batch(self) -> None:
+        self._is_expedited = False
         self._log.call(log_requests.Next(self._subscription), self._on_batch)
 
     def _on_batch(self, result: Any) -> None:

@@ -24,7 +24,7 @@ from logdb.txn.coordinator import floor_of
 from logdb.txn.ledger import aborted_of
 
 ROWS_AT_ONCE: Final = 1_000
-"""Number of rows taken before other events are handled."""
+"""Number of rows read before other events are handled."""
 PAUSE_NS: Final = 20 * MILLISECOND
 
 Done = Callable[[int, list[Part]], None]
@@ -140,9 +140,9 @@ class LogRecovery:
         gsn, key_map = record.gsn, self._replica.map
         if gsn in self._aborted or gsn == self.began:
             return 0
-        writes = decode_commit(record.payload).writes
+        writes = decode_commit(record.payload, gsn).writes
         for key, value in writes.items():
-            if (gsn > self._floor or value is not None) and key_map.version(key, gsn) != gsn:
+            if (gsn > self._floor or value is not None) and key_map.written_version(key, gsn) != gsn:
                 if isinstance(value, Place) and value.gsn < self._floor:
                     what = f"the value of version {gsn} of {shown(key)} was trimmed, at {value.gsn}"
                     raise ProtocolViolation(f"DBS-13: {what}, and it begins with {self._oldest}")

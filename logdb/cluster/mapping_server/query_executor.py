@@ -24,6 +24,7 @@ from logdb.cluster.messages import (
     Result,
     Rows,
     Scan,
+    Turn,
     VersionReply,
     Versions,
     VersionTrimmedReply,
@@ -36,8 +37,9 @@ def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Res
     coordinator = replica.coordinator
     if at < coordinator.floor:
         return VersionTrimmedReply(coordinator.floor)
-    if isinstance(question, Get):
-        found = [replica.map.entry(key, at) for key in question.keys]
+    if isinstance(question, Get | Turn):
+        keys = question.keys if isinstance(question, Get) else (question.key,)
+        found = [replica.map.entry(key, at) for key in keys]
         return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
     if isinstance(question, Scan):
         return _rows(replica, question, at, max_bytes)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.answer_queue import AnswerQueue, ParkedRead
+from logdb.cluster.mapping_server.contention_queue import ContentionQueue
 from logdb.cluster.mapping_server.replica import Replica
-from logdb.cluster.messages import AtTime, Busy, Consistency, FutureVersionReply, Outcome, Reads
+from logdb.cluster.messages import AtTime, Busy, Consistency, FutureVersionReply, Outcome, Reads, Turn
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address
 from logdb.log import requests as log_requests
@@ -28,10 +29,16 @@ class ReadQueue:
     """
 
     def __init__(
-        self, context: ClientContext, log: LogAdapter, replica: Replica, answers: AnswerQueue, ttl_ns: int
+        self,
+        context: ClientContext,
+        log: LogAdapter,
+        replica: Replica,
+        answers: AnswerQueue,
+        contention: ContentionQueue,
+        ttl_ns: int,
     ) -> None:
         self._context, self._log, self._replica, self._answers = context, log, replica, answers
-        self._ttl_ns = ttl_ns
+        self._contention, self._ttl_ns = contention, ttl_ns
         self.tail = 0
         # Reads that the tail request under way serves, those for the next one, and those that wait for a version.
         self._requesting_tail: list[ParkedRead] = []
@@ -40,6 +47,11 @@ class ReadQueue:
         # Reads whose time the log resolves to a version, by number.
         self._by_time: dict[int, ParkedRead] = {}
         self._expiry = Timer(self._expire)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a read waits for a version."""
+        return bool(self._by_version)
 
     def on_reads(self, message: Reads, client: Address) -> None:
         """Answer or park the reads of a message; Busy rejects all of them."""
@@ -52,6 +64,8 @@ class ReadQueue:
             kind = type(read.question)
             if kind is AtTime:
                 self._resolve_time(parked)
+            elif kind is Turn and self._contention.extend(parked):
+                continue
             elif read.consistency == Consistency.LINEARIZABLE or kind is Outcome:
                 self._needing_tail.append(parked)
             elif read.version <= applied:
@@ -67,7 +81,7 @@ class ReadQueue:
         """Answer the reads whose version the replica has applied now."""
         heap, applied = self._by_version, self._replica.applied
         while heap and heap[0][0] <= applied:
-            self._answers.answer(heappop(heap)[2])
+            self._answer(heappop(heap)[2])
 
     def _has_too_many(self, client: Address) -> bool:
         queued = self._answers.queued(client)
@@ -105,9 +119,16 @@ class ReadQueue:
     def _park(self, version: int, parked: ParkedRead) -> None:
         """Answer a read once `version` is applied."""
         if version <= self._replica.applied:
-            self._answers.answer(parked)
+            self._answer(parked)
         else:
             heappush(self._by_version, (version, self._context.next_number(), parked))
+
+    def _answer(self, parked: ParkedRead) -> None:
+        """Answer a read whose version is applied; if it takes a turn, once it has it."""
+        if type(parked.read.question) is Turn:
+            self._contention.enter(parked)
+        else:
+            self._answers.answer(parked)
 
     def _resolve_time(self, parked: ParkedRead) -> None:
         """Request the version of a time from the log, and answer once that version is applied."""

@@ -29,6 +29,7 @@ from logdb.cores.effects import ProtocolViolation
 from logdb.log.contract import Batch, LogRecord
 from logdb.store.key_map import KeyMap
 from logdb.store.overlay import Overlay
+from logdb.store.range_deletions import RangeIndex
 from logdb.store.records import (
     BEGINNING,
     COMMIT,
@@ -39,12 +40,14 @@ from logdb.store.records import (
     PLACEMENT,
     SUMMARY,
     VALUE,
+    Commit,
     MalformedRecord,
     Place,
     TxnId,
     Value,
     decode_commit,
     decode_decision,
+    encode_deleted_range,
 )
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator, Status, UnknownRecord
@@ -72,6 +75,7 @@ _COMPARED: Final = Struct("<QIi")
 _GSN: Final = Struct("<Q")
 _SUMMARIZED: Final = Struct("<IQ")
 StateRows = list[tuple[bytes, bytes]]
+DecidedCommit = tuple[Commit, Verdict]
 
 SLICE_BYTES: Final = 128 << 10
 """Maximum size of a slice of a checkpoint: the source serves other requests between two of them."""
@@ -134,18 +138,18 @@ class Replica:
 
     # ---- the log
 
-    def apply(self, batch: Batch) -> list[TxnId]:
-        """Apply the next records of the log. Returns the transactions decided by them. Raises ProtocolViolation."""
+    def apply(self, batch: Batch) -> list[DecidedCommit]:
+        """Apply the next records of the log. Returns the commits decided by them. Raises ProtocolViolation."""
         coordinator = self.coordinator
         if batch.first != coordinator.applied + 1:
             raise ProtocolViolation(f"DBS-2: records from {batch.first} on came after {coordinator.applied}")
-        decided = []
+        decided: list[DecidedCommit] = []
         try:
             for record in batch.records:
                 gsn, _, tag, payload = record
                 self.logged += len(payload)
                 if tag == COMMIT:
-                    commit = decode_commit(payload)
+                    commit = decode_commit(payload, gsn)
                     for value in commit.writes.values():
                         if value.__class__ is Place:
                             self.logged += value.length
@@ -155,7 +159,7 @@ class Replica:
                             self._remember(gsn, commit.label, None)
                     elif verdict.reason is not Reason.DUPLICATE:
                         self._remember(gsn, self.recent.get(verdict.version, ("",))[0], verdict)
-                    decided.append(TxnId(commit.client, commit.sequence))
+                    decided.append((commit, verdict))
                 elif tag in (BEGINNING, PART, ENDING):
                     self._apply_compaction(gsn, tag, payload)
                     coordinator.pass_to(gsn)
@@ -170,7 +174,7 @@ class Replica:
                         self._compare(gsn, payload)
                     coordinator.deliver_other(gsn, tag, payload)
                     if tag == COMPACTION and self.map.checkpoint is None:
-                        self.map.active.prune(coordinator.floor)
+                        self.map.prune(coordinator.floor)
         except (MalformedRecord, UnknownRecord) as error:
             raise ProtocolViolation(f"this version cannot read a record of the log: {error}") from error
         coordinator.pass_to(batch.end - 1)
@@ -231,14 +235,14 @@ class Replica:
             self.parts += 1
             if isinstance(part, MapRows):
                 for key, version, value, _ in part.rows:
-                    if isinstance(value, Place) and self.map.version(key, version) == version:
+                    if isinstance(value, Place) and self.map.written_version(key, version) == version:
                         self.map.replace(key, version, value)
         elif decode_ending(payload) == self.begun:
             self.begun, self.ended, self.ending, self.cleaned = 0, self.begun, gsn, self.coordinator.floor
             self.freed, self.logged_before, self.logged = self.logged_before, 0, self.logged - self.logged_before
             self.logged_left = self.logged
             if self.map.checkpoint is None:
-                self.map.active.prune(self.cleaned)
+                self.map.prune(self.cleaned)
 
     def _begin(self, gsn: int, by: int, before: int) -> None:
         """From here on no version before the floor is read or committed upon. The compaction that was under way is void
@@ -317,11 +321,11 @@ class Replica:
 
     def _map_rows(self, version: int, cursor: At, max_bytes: int) -> tuple[list[MapRow], At | None]:
         rows, size = [], 0
-        start, below = cursor.after, cursor.below
+        start, below, deleted = cursor.after, cursor.below, self.map.deleted_to(self.coordinator.floor)
         while keys := self.map.keys_from(start, KEYS_AT_ONCE):
             for key in keys:
                 at = min(version, below - 1) if below and key == start else version
-                for row in self._visible(key, at):
+                for row in self._visible(key, at, deleted):
                     rows.append(row)
                     size += len(key) + 40 + (len(row.value) if row.value.__class__ is bytes else 0)
                     if size >= max_bytes:
@@ -331,17 +335,23 @@ class Replica:
 
     def excerpt(self, after: int, version: int, start: bytes, end: bytes) -> bytes:
         """A digest of a part of the state at `version`: which commit records after `after` were not applied, and the
-        newest versions of the keys of [start, end), to the last key if `end` is b"". Servers that have this floor and
-        have applied that version have the same (DBS-14): it excludes the places of large values."""
+        newest versions of the keys of [start, end), to the last key if `end` is b"", and the ranges deleted there.
+        Servers that have this floor and have applied that version have the same (DBS-14): it excludes the places of
+        large values."""
         aborted = self.coordinator.ledger.aborted_between(after, version)
         if sys.byteorder == "big":
             aborted.byteswap()
         digest = blake2b(_GSN.pack(len(aborted)) + aborted.tobytes(), digest_size=16)
+        floor = self.coordinator.floor
+        for deletion in () if self.map.deletions is None else self.map.deletions.between(floor, version):
+            if deletion.overlaps(start, end or None):
+                digest.update(encode_deleted_range(deletion))
+        deleted = self.map.deleted_to(floor)
         while keys := self.map.keys_from(start, KEYS_COMPARED):
             for key in keys:
                 if end and key >= end:
                     return digest.digest()
-                for row in islice(self._visible(key, version), VERSIONS_COMPARED):
+                for row in islice(self._visible(key, version, deleted), VERSIONS_COMPARED):
                     value = row.value.digest if isinstance(row.value, Place) else row.value
                     size = -1 if value is None else len(value)
                     digest.update(_COMPARED.pack(row.version, len(key), size) + key + (value or b""))
@@ -353,12 +363,12 @@ class Replica:
         keys = self.map.keys_from(start, KEYS_COMPARED)
         return keys[-1] + b"\0" if len(keys) == KEYS_COMPARED else b""
 
-    def _visible(self, key: bytes, at: int) -> Iterator[MapRow]:
+    def _visible(self, key: bytes, at: int, deleted: RangeIndex) -> Iterator[MapRow]:
         """The versions of a key that a read at the floor or later can see. The state excludes older ones still in the
-        map."""
+        map. `deleted`: the range deletes up to the floor."""
         floor = self.coordinator.floor
         for version, value, copy in self.map.versions(key, at):
-            if version > floor or value is not None:
+            if version > floor or (value is not None and version >= deleted.newest(key)):
                 yield MapRow(key, version, value, copy)
             if version <= floor:
                 return
@@ -374,7 +384,7 @@ class Replica:
         return RecentRows(tuple(rows)), None
 
     def install(self, version: int, parts: list[Part]) -> None:
-        """Begin from a whole checkpoint. The replica must be empty but for rows taken in."""
+        """Start from a complete checkpoint. The replica must be empty except for the rows of that checkpoint."""
         assert not self.applied, "DBS-9"
         state: list[tuple[bytes, bytes]] = []
         for part in parts:
@@ -393,7 +403,7 @@ class Replica:
             self._unsaved_state = state
 
     def forget(self) -> bool:
-        """Forget the rows taken in of an incomplete checkpoint. Returns False if some are on disk."""
+        """Drop the rows of an incomplete checkpoint. Returns False if some are on disk."""
         self._last_key = b""
         if self.map.checkpoint is None:
             self.map.active = Overlay()

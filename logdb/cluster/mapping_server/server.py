@@ -17,10 +17,11 @@ from logdb.cluster.mapping_server.answer_queue import AnswerQueue
 from logdb.cluster.mapping_server.bootstrap import Bootstrap
 from logdb.cluster.mapping_server.comparison import Comparison
 from logdb.cluster.mapping_server.config import MappingConfig
+from logdb.cluster.mapping_server.contention_queue import ContentionQueue
 from logdb.cluster.mapping_server.decision_writer import DecisionWriter
 from logdb.cluster.mapping_server.log_follower import LogFollower
 from logdb.cluster.mapping_server.read_queue import ReadQueue
-from logdb.cluster.mapping_server.replica import Replica
+from logdb.cluster.mapping_server.replica import DecidedCommit, Replica
 from logdb.cluster.mapping_server.summarizer import Summarizer
 from logdb.cluster.mapping_server.verdict_subscriptions import VerdictSubscriptions
 from logdb.cluster.messages import (
@@ -28,6 +29,7 @@ from logdb.cluster.messages import (
     Compact,
     Compare,
     Compared,
+    EndTurn,
     Hold,
     Reads,
     Slice,
@@ -59,7 +61,8 @@ class MappingServer:
         self.answers = AnswerQueue(context, replica, config.answer_bytes)
         self.bootstrap = Bootstrap(context, log, replica, config, self.answers.suspend, self._on_state)
         self.follower = LogFollower(context, log, replica, self._on_applied, self.bootstrap.on_log_failed)
-        self.reads = ReadQueue(context, log, replica, self.answers, config.request_ttl_ns)
+        self.contention = ContentionQueue(context, self.answers)
+        self.reads = ReadQueue(context, log, replica, self.answers, self.contention, config.request_ttl_ns)
         self.verdicts = VerdictSubscriptions(context, replica, config.request_ttl_ns)
         self.compactor = Compactor(config, context, log, replica)
         self.comparison = Comparison(context, config.peers, replica)
@@ -69,6 +72,7 @@ class MappingServer:
         self._handlers: dict[type, Callable[[Any, Address], None]] = {
             Reads: self.reads.on_reads,
             AwaitVerdicts: self.verdicts.on_await,
+            EndTurn: self.contention.on_end_turn,
             Hold: self.compactor.leases.on_hold,
             Compact: self._on_compact,
             SliceRequest: self.bootstrap.on_slice_request,
@@ -106,15 +110,19 @@ class MappingServer:
         return self.effects()
 
     def effects(self) -> list[Effect]:
-        """The effects of the event, with its answers and verdicts in batches."""
+        """The effects of the event, with its answers and verdicts in batches. If a client waits for the log, its next
+        records are awaited."""
+        if self.verdicts.is_awaited or self.reads.is_awaited or self.contention.is_awaited:
+            self.follower.expedite()
         self.answers.flush()
         self.verdicts.flush()
         return self._context.effects()
 
     # ---- coordination of the parts
 
-    def _on_applied(self, decided: list[TxnId]) -> None:
-        self.verdicts.on_decided(decided)
+    def _on_applied(self, decided: list[DecidedCommit]) -> None:
+        contended = self.contention.on_decided(decided)
+        self.verdicts.on_decided([TxnId(commit.client, commit.sequence) for commit, _ in decided], contended)
         self.compactor.look()
         self.reads.on_applied()
 
@@ -131,7 +139,7 @@ class MappingServer:
             self.compactor.compact(message, sender)
 
     def _run_upkeep(self) -> None:
-        """Compare with the other servers, then write to the log what they confirm."""
+        """Compare with the other servers, then append the decisions that they confirm."""
         context, decide_ns = self._context, self.config.decide_ns
         context.set_timer(self._upkeep, context.now + decide_ns // 2 + context.rng.randrange(decide_ns) + 1)
         if not self.bootstrap.is_active:
@@ -143,10 +151,11 @@ class MappingServer:
         self._summarizer.summarize(through)
 
     def check_invariants(self) -> None:
-        """Those of its parts, as far as they can be checked in microseconds. Raises AssertionError."""
+        """Check the invariants of the parts that take microseconds. Raises AssertionError."""
         self.log.check_invariants()
         self.replica.check_invariants()
         self.bootstrap.check_invariants()
         self.answers.check_invariants()
         self.reads.check_invariants()
+        self.contention.check_invariants()
         self.verdicts.check_invariants()

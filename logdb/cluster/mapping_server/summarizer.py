@@ -15,7 +15,7 @@ from logdb.cluster.placement import Placement, decode_placement, named, placed
 from logdb.cluster.summaries import Summary, encode_summary
 from logdb.log import requests as calls
 from logdb.log.requests import ShardState
-from logdb.store.records import COMMIT, SUMMARY, Relocated, Value, decode_commit
+from logdb.store.records import COMMIT, SUMMARY, DeletedRange, Relocated, Value, decode_commit
 
 ROWS_BYTES: Final = 64 << 10
 MAX_GSNS: Final = 10_000
@@ -34,8 +34,10 @@ class Summarizer:
         self._subscription = 0
         # (after, through): the log has no commit record with `after` < GSN <= `through`.
         self._empty = 0, 0
-        # The range of GSNs that is read, and by shard: rows not appended yet, their bytes, and aborted commit records.
+        # The range of GSNs that is read, and by shard: rows and range deletes not appended yet, their bytes, and the
+        # commit records that were not applied.
         self._rows: dict[int, list[Relocated]] = {}
+        self._deletes: dict[int, list[DeletedRange]] = {}
         self._sizes: dict[int, int] = {}
         self._aborted: dict[int, list[int]] = {}
         self._range = 0, 0
@@ -74,7 +76,8 @@ class Summarizer:
             end = min(through, start + MAX_GSNS)
             if start >= end:
                 return
-            self._rows, self._sizes, self._aborted, self._range = {}, {}, {}, (start, end)
+            self._rows, self._deletes, self._sizes, self._aborted = {}, {}, {}, {}
+            self._range = start, end
             found = 0
             for source in sources:
                 self._subscription = yield calls.Subscribe(start + 1, frozenset({COMMIT}), shard=source)
@@ -115,7 +118,14 @@ class Summarizer:
         if self._replica.coordinator.ledger.is_aborted(gsn):
             self._aborted.setdefault(source, []).append(gsn)
             return
-        for key, value in decode_commit(payload).writes.items():
+        commit = decode_commit(payload, gsn)
+        deletes = [DeletedRange(gsn, *deleted) for deleted in commit.deletes]
+        for home in reached_by if deletes else ():
+            if home != source:
+                self._deletes.setdefault(home, []).extend(deletes)
+                size = sum([_size(deleted.start, deleted.end) for deleted in deletes])
+                self._sizes[home] = self._sizes.get(home, 0) + size
+        for key, value in commit.writes.items():
             shard = shard_of(key)
             if shard is not None and shard != source and shard in reached_by:
                 self._rows.setdefault(shard, []).append(Relocated(key, gsn, value))
@@ -125,7 +135,7 @@ class Summarizer:
         """Append a summary, and before it the rows for its shard that exceed one record. Returns whether this shard has
         all of them: a shard that takes no appends is replaced by another."""
         shard, placement = summary.shard, summary.placement
-        rows, size = list[Relocated](), 0
+        rows, size, deletes = list[Relocated](), 0, self._deletes.pop(shard, [])
         for row in self._rows.pop(shard, ()):
             rows.append(row)
             size += _size(row.key, row.value)
@@ -134,7 +144,7 @@ class Summarizer:
                     return False
                 rows, size = [], 0
         self._sizes.pop(shard, 0)
-        return (yield from self._append(summary._replace(rows=rows)))
+        return (yield from self._append(summary._replace(rows=rows, deletes=deletes)))
 
     def _append(self, summary: Summary) -> Generator[Any, Any, bool]:
         done = yield calls.Append((placed(SUMMARY, encode_summary(summary), summary.shard),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import AwaitVerdicts, Decided, Verdicts
@@ -24,6 +24,11 @@ class VerdictSubscriptions:
         self._verdicts: dict[Address, list[Decided]] = {}
         self._expiry = Timer(self._expire)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a client waits for a verdict."""
+        return bool(self._since)
+
     def on_await(self, message: AwaitVerdicts, client: Address) -> None:
         """Push the verdicts that are decided, and subscribe the client to the others.
 
@@ -38,11 +43,11 @@ class VerdictSubscriptions:
                 self._drop(txn, [client])
         self._set_expiry()
 
-    def on_decided(self, decided: Iterable[TxnId]) -> None:
-        """Push the verdicts of these transactions to their subscribers."""
+    def on_decided(self, decided: Iterable[TxnId], contended: Container[TxnId] = ()) -> None:
+        """Push the verdicts of these transactions to their subscribers. With those in `contended` others contend."""
         for txn in decided:
             if txn in self._since:
-                self._push(txn)
+                self._push(txn, txn in contended)
 
     def on_installed(self) -> None:
         """Push the verdicts that a checkpoint has brought."""
@@ -54,9 +59,11 @@ class VerdictSubscriptions:
             self._context.send(client, Verdicts(tuple(verdicts)))
         self._verdicts = {}
 
-    def _push(self, txn: TxnId) -> None:
+    def _push(self, txn: TxnId, is_contended: bool = False) -> None:
         decided = self._replica.decided(txn)
         if decided is not None:
+            if is_contended:
+                decided = decided._replace(is_contended=True)
             for client in self._since.pop(txn):
                 self.pushed += 1
                 self._verdicts.setdefault(client, []).append(decided)

@@ -1,1 +1,1 @@
-"""Checking a directory without trusting it: every byte, and every decision made again."""
+"""The verification of a directory: checks of every byte, and a repetition of every decision."""

@@ -1,4 +1,4 @@
-"""Deciding every commit of a log again, and comparing with what had been decided."""
+"""The audit: decides every commit of a log again, and compares the decisions with the recorded ones."""
 
 from __future__ import annotations
 

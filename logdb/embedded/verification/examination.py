@@ -33,6 +33,7 @@ from logdb.embedded.verification.examination_tasks import (
     Plan,
     Summary,
     aborted_path,
+    deletions_path,
     state_path,
     summary_path,
 )
@@ -43,7 +44,7 @@ from logdb.log.contract import LogRecord
 from logdb.log.local.local_log import LocalLog
 from logdb.log.segments.segment import Segment
 from logdb.store.key_map import KeyMap
-from logdb.store.records import COMMIT, DECISION, TxnId, decode_commit, decode_decision
+from logdb.store.records import COMMIT, DECISION, DeletedRange, TxnId, decode_commit, decode_decision
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.validation import Reason
@@ -192,6 +193,14 @@ class Examination:
         claimed = {gsn for gsn in declared if gsn <= claimed_after} | {gsn for gsn in aborted if gsn > claimed_after}
         aborted_path(Path(self._scratch)).write_bytes(marshal.dumps(sorted(claimed), 2))
         coordinator, commits, trusted_commits, refused, changed = self._in_order(oldest, trusted)
+        coordinator.map.add_deletions(
+            DeletedRange(*deleted)
+            for summary in self._summaries()
+            for deleted in summary.deletes
+            if deleted[0] not in claimed
+        )
+        deletions = list(map(tuple, coordinator.map.deletions or ()))
+        deletions_path(Path(self._scratch)).write_bytes(marshal.dumps(deletions, 2))
         keys, first, conflicts, failed = self._partitions(coordinator.floor, trusted, progress, maps=maps)
         for gsn, writers in changed:
             if gsn > trusted and not claimed.issuperset(writers):
@@ -289,7 +298,7 @@ def first_difference(
         record = log.read_record(gsn, 0)
         if record.tag != COMMIT:
             continue
-        commit = decode_commit(record.payload)
+        commit = decode_commit(record.payload, gsn)
         claim = "aborted" if gsn in claims[number][1] else "committed"
         reason = decided.refused.get(gsn, Reason.CONFLICT if gsn in decided.aborted else Reason.COMMITTED)
         return (

@@ -9,7 +9,7 @@ import gc
 import marshal
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,7 @@ from logdb.log.segments.segment import Segment
 from logdb.store.checkpoint import LARGE, LIVE, TOMBSTONE, Checkpoint
 from logdb.store.conditions import holds
 from logdb.store.key_map import KeyMap
+from logdb.store.range_deletions import RangeDeletions, RangeIndex
 from logdb.store.records import (
     COMMIT,
     COMPACTION,
@@ -30,6 +31,7 @@ from logdb.store.records import (
     VALUE,
     Commit,
     Condition,
+    DeletedRange,
     MalformedRecord,
     Place,
     Range,
@@ -73,7 +75,8 @@ class Summary:
 
     `runs`: (client, sequence, GSN, count) of commits that follow each other; `others`: (GSN, kind, payload);
     `snapshots`: (GSN, snapshot) of commits that have read; `dangling`: GSNs of commits that refer to values which are
-    not before them; `changed`: (GSN, [GSN]) of commits, and of those that changed a range read.
+    not before them; `changed`: (GSN, [GSN]) of commits, and of those that changed a range read; `deletes`: the fields
+    of `DeletedRange`, of each range that a commit deletes, applied or not.
     """
 
     def __init__(self) -> None:
@@ -82,6 +85,7 @@ class Summary:
         self.snapshots: list[tuple[int, int]] = []
         self.dangling: list[int] = []
         self.changed: list[tuple[int, list[int]]] = []
+        self.deletes: list[tuple[int, bytes, bytes | None]] = []
 
     def save(self, path: Path) -> None:
         path.write_bytes(marshal.dumps(vars(self), 2))
@@ -136,7 +140,7 @@ class Examiner:
                     spill.of(key).written.append((key, gsn, value))
                     summary.add_commit(client, sequence, gsn)
                     if writers.is_used:
-                        writers.add(gsn, (key,))
+                        writers.add(gsn, (key,), ())
                     continue
                 try:
                     self._read_record(gsn, tag, payload, summary, spill, writers)
@@ -158,7 +162,7 @@ class Examiner:
         self, gsn: int, tag: int, payload: bytes, summary: Summary, spill: Spill, writers: _Writers
     ) -> None:
         if tag == COMMIT:
-            commit = decode_commit(payload)
+            commit = decode_commit(payload, gsn)
             if gsn <= self._plan.through:
                 self._read_commit(gsn, commit, summary, spill, writers)
         elif tag == RELOCATION:
@@ -173,7 +177,7 @@ class Examiner:
                 summary.others.append((gsn, tag, payload))
 
     def _read_commit(self, gsn: int, commit: Commit, summary: Summary, spill: Spill, writers: _Writers) -> None:
-        client, sequence, writes, snapshot, _, reads, ranges, conditions = commit
+        client, sequence, writes, snapshot, _, reads, ranges, conditions, deletes, _ = commit
         summary.add_commit(client, sequence, gsn)
         for key, value in writes.items():
             if isinstance(value, Place) and not 0 < value.gsn < gsn:
@@ -188,9 +192,10 @@ class Examiner:
         for operator, key, operand in conditions:
             of_key = key, gsn, operator, plain(operand) if isinstance(operand, Place) else operand
             spill.of(key).tested.append(of_key)
+        summary.deletes += [(gsn, start, end) for start, end in deletes]
         spill.added(len(writes) + len(reads) + len(conditions), 0)
         if writers.is_used:
-            writers.add(gsn, tuple(writes))
+            writers.add(gsn, tuple(writes), deletes)
 
     def _records(self, last: int, first: int, end: int) -> Iterator[LogRecord]:
         """Records `first` to `end` - 1 that there are, up to those of the segment `last`."""
@@ -232,9 +237,11 @@ class Examiner:
         aborted.
 
         `floor`: the oldest version that can be read; `trusted`: commits up to here are not decided again; `compared`:
-        whether there is a map. Aborted commits are read from a file (`aborted_path`).
+        whether there is a map. Aborted commits, and ranges deleted by others, are read from files (`aborted_path`,
+        `deletions_path`).
         """
         aborted = load_aborted(self._scratch)
+        deletions = RangeDeletions(map(DeletedRange._make, marshal.loads(deletions_path(self._scratch).read_bytes())))
         versions: dict[bytes, list[Any]] = {}
         reads: list[Read] = []
         tested: list[Tested] = []
@@ -244,8 +251,10 @@ class Examiner:
             reads += [read for read in part.read if read[2] > trusted]
             tested += [test for test in part.tested if test[1] > trusted]
             found.update(part.found)
-        conflicts, failed = _again(versions, reads, tested)
-        keys, first = _compare(found, versions, self._plan.through, floor) if compared else (0, None)
+        conflicts, failed = _again(versions, deletions, reads, tested)
+        keys, first = 0, None
+        if compared:
+            keys, first = _compare(found, versions, deletions.at(floor), self._plan.through, floor)
         shown = None if first is None else first.hex()
         return {"keys": keys, "first": shown, "conflicts": conflicts, "conditions": failed}
 
@@ -258,30 +267,36 @@ class _Writers:
 
     def __init__(self, records: Callable[[int, int], Iterator[LogRecord]]) -> None:
         self._records = records
-        self._recent: deque[tuple[int, Sequence[bytes]]] = deque()
+        self._recent: deque[tuple[int, Sequence[bytes], Sequence[Range]]] = deque()
         self._keys = 0
         self.is_used = False
 
-    def add(self, gsn: int, keys: Sequence[bytes]) -> None:
+    def add(self, gsn: int, keys: Sequence[bytes], deletes: Sequence[Range]) -> None:
         """Add a commit; it follows all that were added."""
-        self._recent.append((gsn, keys))
-        self._keys += len(keys)
+        self._recent.append((gsn, keys, deletes))
+        self._keys += len(keys) + len(deletes)
         while self._keys > RECENT_KEYS:
-            self._keys -= len(self._recent.popleft()[1])
+            _, keys, deletes = self._recent.popleft()
+            self._keys -= len(keys) + len(deletes)
 
     def changed(self, ranges: Sequence[Range], snapshot: int, gsn: int) -> list[int]:
-        """The commits after `snapshot` and before `gsn` that wrote a key of the ranges, applied or not."""
+        """The commits after `snapshot` and before `gsn` that wrote or deleted keys of the ranges, applied or not."""
         if not self.is_used:
             self._recent.clear()  # left by an earlier attempt that found damage
             self._keys = 0
             for record in self._records(snapshot + 1, gsn):
                 if record.tag == COMMIT:
-                    self.add(record.gsn, tuple(decode_commit(record.payload).writes))
+                    commit = decode_commit(record.payload, record.gsn)
+                    self.add(record.gsn, tuple(commit.writes), commit.deletes)
             self.is_used = True
         bounds = _joined(ranges)
         starts = [start for start, _ in bounds]
 
-        def touches(keys: Sequence[bytes]) -> bool:
+        def touches(keys: Iterable[bytes], deletes: Sequence[Range]) -> bool:
+            for start, end in deletes:
+                before = len(bounds) if end is None else bisect_left(starts, end)
+                if before and ((high := bounds[before - 1][1]) is None or high > start):
+                    return True
             for key in keys:
                 at = bisect_right(starts, key) - 1
                 if at >= 0 and ((end := bounds[at][1]) is None or key < end):
@@ -291,15 +306,15 @@ class _Writers:
         first = self._recent[0][0] if self._recent else gsn
         found = []
         if snapshot + 1 < first:
-            found += [
-                gsn
-                for gsn, _, tag, payload in self._records(snapshot + 1, first)
-                if tag == COMMIT and touches(list(decode_commit(payload).writes))
-            ]
-        for written, keys in reversed(self._recent):
+            for record in self._records(snapshot + 1, first):
+                if record.tag == COMMIT:
+                    commit = decode_commit(record.payload, record.gsn)
+                    if touches(commit.writes, commit.deletes):
+                        found.append(record.gsn)
+        for written, keys, deletes in reversed(self._recent):
             if written <= snapshot:
                 break
-            if touches(keys):
+            if touches(keys, deletes):
                 found.append(written)
         return found
 
@@ -329,7 +344,7 @@ def _gather(part: Part, aborted: set[int], versions: dict[bytes, list[Any]]) -> 
 
 
 def _again(
-    versions: Mapping[bytes, list[Any]], reads: Sequence[Read], tested: Sequence[Tested]
+    versions: Mapping[bytes, list[Any]], deletions: RangeDeletions, reads: Sequence[Read], tested: Sequence[Tested]
 ) -> tuple[list[int], list[int]]:
     """(GSNs of the commits that read a key which had changed, GSNs of those with a condition that did not hold)."""
     conflicts, failed = [], []
@@ -339,7 +354,8 @@ def _again(
         known = in_order.get(key)
         if known is None:
             chain = versions.get(key, [])
-            values = dict(zip(chain[::2], chain[1::2], strict=True))
+            values = {deleted.version: None for deleted in deletions if deleted.has(key)}
+            values.update(zip(chain[::2], chain[1::2], strict=True))
             known = in_order[key] = sorted(values), values
         return known
 
@@ -358,10 +374,14 @@ def _again(
 
 
 def _compare(
-    found: dict[bytes, list[tuple[int, int, Plain]]], versions: Mapping[bytes, list[Any]], covers: int, floor: int
+    found: dict[bytes, list[tuple[int, int, Plain]]],
+    versions: Mapping[bytes, list[Any]],
+    deleted: RangeIndex,
+    covers: int,
+    floor: int,
 ) -> tuple[int, bytes | None]:
     """(number of keys in the log or the map, the first key that differs). Removes the keys of `versions`
-    from `found`."""
+    from `found`. `deleted`: the range deletes up to the floor."""
     keys, first = 0, None
     for key, chain in versions.items():
         rows = found.pop(key, ())
@@ -369,14 +389,15 @@ def _compare(
             version, _, value = rows[0]  # most keys: one version, and its value is in the map
             is_right, is_there = version == chain[0] and value == chain[1], True
         else:
-            wanted = _readable(_rows_of(chain), covers, floor)
-            seen = _readable(rows, covers, floor)
+            before = deleted.newest(key)
+            wanted = _readable(_rows_of(chain), covers, floor, before)
+            seen = _readable(rows, covers, floor, before)
             is_right, is_there = _alike(seen, wanted), bool(wanted or seen)
         keys += is_there
         if not is_right and (first is None or key < first):
             first = key
     for key, rows in found.items():
-        if _readable(rows, covers, floor):
+        if _readable(rows, covers, floor, deleted.newest(key)):
             keys += 1
             first = key if first is None else min(first, key)
     return keys, first
@@ -388,15 +409,18 @@ def _rows_of(chain: Sequence[Any]) -> list[tuple[int, int, Plain]]:
     return [(version, _kind(value := values[version]), value) for version in sorted(values, reverse=True)]
 
 
-def _readable(rows: Sequence[tuple[int, int, Plain]], covers: int, floor: int) -> list[tuple[int, int, Plain]]:
-    """The versions that a read from `floor` to `covers` can see: slices under way and unpruned rows left out."""
+def _readable(
+    rows: Sequence[tuple[int, int, Plain]], covers: int, floor: int, deleted: int
+) -> list[tuple[int, int, Plain]]:
+    """The versions that a read from `floor` to `covers` can see: slices under way and unpruned rows left out, also
+    those before `deleted`, the newest range delete up to the floor."""
     seen = []
     for row in rows:
         version, kind, _ = row
         if version > covers:
             continue
         if version <= floor:
-            if kind != TOMBSTONE:
+            if kind != TOMBSTONE and version >= deleted:
                 seen.append(row)
             break
         seen.append(row)
@@ -436,6 +460,11 @@ def state_path(scratch: Path) -> Path:
 def aborted_path(scratch: Path) -> Path:
     """The file of the GSNs of the commits that are claimed to have aborted."""
     return scratch / "aborted"
+
+
+def deletions_path(scratch: Path) -> Path:
+    """The file of the range deletes that are claimed to have been applied, as the fields of `DeletedRange`."""
+    return scratch / "deletions"
 
 
 def load_aborted(scratch: Path) -> set[int]:

@@ -16,6 +16,7 @@ from logdb.errors import Corruption, Unavailable, shown
 from logdb.log.local.local_log import LocalLog
 from logdb.store.checkpoint import check_tables
 from logdb.store.key_map import KeyMap
+from logdb.store.records import DeletedRange
 from logdb.store.values import Values
 from logdb.system.disk import described
 from logdb.txn.coordinator import Coordinator
@@ -75,6 +76,12 @@ def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tup
     return checked + map_bytes, records, keys, damage[:MAX_DAMAGE]
 
 
+def _deletions(coordinator: Coordinator) -> list[DeletedRange]:
+    """The range deletes that a read from the floor on can see: a map may have dropped earlier ones."""
+    deletions = coordinator.map.deletions
+    return [] if deletions is None else [deleted for deleted in deletions if deleted.version > coordinator.floor]
+
+
 class _Map:
     """The checkpoint, opened by a process of its own, and its damage. Raises Unavailable if it cannot be checked.
     `covers`: 0 if damage prevents opening it."""
@@ -131,6 +138,8 @@ class _Map:
             if getattr(restored, name) != getattr(expected, name):
                 found, right = getattr(restored, name), getattr(expected, name)
                 self.add_damage(f"its {name} is {found}, the log says {right}; rebuild it")
+        if _deletions(restored) != _deletions(expected):
+            self.add_damage("its deleted ranges are not what the log says; rebuild it")
         if not is_right:
             self.add_damage("its index of transactions is not what the log says; rebuild it")
 

@@ -36,7 +36,7 @@ class Worker:
     """A process that runs `module`, which calls `serve`. Raises OSError if it cannot be started."""
 
     def __init__(self, module: str, files: Sequence[int] = ()) -> None:
-        places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]
+        places = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:

@@ -1,4 +1,4 @@
-"""A log that is decided again by partitions of the keys decides as it was decided, and every lie is found."""
+"""The verification of decisions by partitions of the keys agrees with the log, and finds every wrong decision."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Build = Callable[..., None]
 
 @pytest.fixture(params=["in this process", "in processes"])
 def spread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many partitions, even of a small log."""
+    """Divide even a small log into many partitions."""
     monkeypatch.setattr(spills, "PARTITION_BYTES", 4_000)
     if request.param == "in processes":
         monkeypatch.setattr(examination, "SMALL_BYTES", 0)
 
 
 def write_history(path: Path, seed: int, steps: int = 120, *, compacts: bool) -> Decisions:
-    """All that a log can hold, and how each commit was decided."""
+    """Write records of all kinds. Returns the decision of each commit."""
     rng = random.Random(seed)
     host = EmbeddedBackend.open(path, read_only=False, create=True, log_options={"segment_bytes": 3_000})
     db, decisions = logdb.Database(host), Decisions()
@@ -104,7 +104,7 @@ def write_history(path: Path, seed: int, steps: int = 120, *, compacts: bool) ->
 
 @pytest.mark.usefixtures("spread")
 @pytest.mark.parametrize("seed", range(6))
-def test_an_honest_history_is_found_to_be_one(tmp_path: Path, seed: int) -> None:
+def test_a_correct_history_has_no_difference(tmp_path: Path, seed: int) -> None:
     decisions = write_history(tmp_path / "db", seed, compacts=bool(seed % 2))
     assert verify(tmp_path / "db").damage == []
     found = audit(tmp_path / "db")
@@ -117,7 +117,7 @@ def test_an_honest_history_is_found_to_be_one(tmp_path: Path, seed: int) -> None
 
 
 def test_a_range_that_a_single_put_has_changed(tmp_path: Path) -> None:
-    """Puts are decoded apart from other commits; the keys of recent ones are collected once a range has been read."""
+    """Puts are decoded apart from other commits; keys of recent puts are collected only after a range read."""
     host = EmbeddedBackend.open(tmp_path / "db", read_only=False, create=True)
     db = logdb.Database(host)
     reasons = []
@@ -136,20 +136,19 @@ def test_a_range_that_a_single_put_has_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10, 13))
-def test_every_single_lie_about_a_decision_is_named(tmp_path: Path, seed: int) -> None:
+def test_every_wrong_decision_is_reported(tmp_path: Path, seed: int) -> None:
     decisions = write_history(tmp_path / "db", seed, 60, compacts=bool(seed % 2))
     host = EmbeddedBackend.open(tmp_path / "db", read_only=True, create=False)
     ledger = host.machine.coordinator.ledger
-    honest = ledger.aborted
+    correct = ledger.aborted
     for gsn, reason in decisions.items():
         if gsn <= host.machine.coordinator.floor:
             continue
-        lie = sorted({*honest} ^ {gsn})
-        ledger.aborted = type(honest)("Q", lie)
+        ledger.aborted = type(correct)("Q", sorted({*correct} ^ {gsn}))
         found = audit_log(host)
-        said = "committed" if gsn in honest else "aborted"
+        wrong = "committed" if gsn in correct else "aborted"
         assert found.difference is not None
-        assert f" at version {gsn}: the database holds {said}, but the log decides: " in found.difference
+        assert f" at version {gsn}: the database holds {wrong}, but the log decides: " in found.difference
         if not found.trusted:
             assert found.difference.endswith(reason.value)
     host.close()
@@ -170,13 +169,13 @@ def test_every_single_lie_about_a_decision_is_named(tmp_path: Path, seed: int) -
 def test_a_sound_map_of_another_history_is_found(
     tmp_path: Path, ours: dict[bytes, bytes | None], theirs: dict[bytes, bytes | None]
 ) -> None:
-    """A lost row, one too many, another value, of the newest version and of an older one."""
+    """A missing row, an additional row and another value, of the newest version and of an older one."""
     write_history(tmp_path / "base", 1, 30, compacts=False)
     for later in ({}, {b"a": b"newer", b"b": b"newer"}):
         for name, writes in (("ours", ours), ("theirs", theirs)):
             shutil.copytree(tmp_path / "base", tmp_path / name)
             with logdb.open(tmp_path / name) as db:
-                # The transactions of both have the same ids, so that their maps differ by this alone.
+                # Both use the same transaction ids, so that their maps differ only by `writes`.
                 host_of(db).commits.client = 7
                 db.multi_put(writes)
                 if later:
@@ -188,7 +187,7 @@ def test_a_sound_map_of_another_history_is_found(
         shutil.copytree(tmp_path / "theirs/map", tmp_path / "ours/map")
         found = verify(tmp_path / "ours").damage
         if later and (ours, theirs) == ({b"a": b"1"}, {b"a": b"2"}):
-            assert found == []  # small values of older versions stand in the log alone
+            assert found == []  # small values of older versions are only in the log
         else:
             assert [Path(one.path) for one in found] == [tmp_path / "ours/map"]
             assert "is not what the log says" in found[0].what
@@ -197,7 +196,7 @@ def test_a_sound_map_of_another_history_is_found(
 
 
 @pytest.mark.usefixtures("spread")
-def test_all_damage_to_all_segments_is_named(tmp_path: Path) -> None:
+def test_all_damage_to_all_segments_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "db"
     host = EmbeddedBackend.open(path, read_only=False, create=True, log_options={"segment_bytes": 2_000})
     for number in range(60):
@@ -235,7 +234,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path, monkeypatch: pytest.M
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 18_000 * 20  # of which each key takes 400, where all are kept
+    assert peaks[1] - peaks[0] < 18_000 * 20  # keeping all keys would take 400 bytes each
 
 
 SCRIPT = """
@@ -252,7 +251,7 @@ verify(sys.argv[1], progress=progress)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_whatever_ends_a_verification_ends_its_processes(tmp_path: Path, how: signal.Signals) -> None:
+def test_the_workers_of_a_verification_end_with_it(tmp_path: Path, how: signal.Signals) -> None:
     write_history(tmp_path / "db", 2, compacts=False)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -272,12 +271,12 @@ def test_whatever_ends_a_verification_ends_its_processes(tmp_path: Path, how: si
     if how is signal.SIGINT:
         assert errors.rstrip().endswith(b"KeyboardInterrupt")
         assert list(scratch.iterdir()) == []
-    while processes_of(process.pid):  # they end when their pipe is closed
+    while processes_of(process.pid):  # workers end when their pipe is closed
         pass
 
 
 def processes_of(session: int) -> list[str]:
-    """The processes of a session that are not dead."""
+    """The running processes of a session."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -290,7 +289,7 @@ def processes_of(session: int) -> list[str]:
     return found
 
 
-def test_a_worker_that_is_killed_is_an_error_and_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_is_an_error_and_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_history(tmp_path / "db", 2, compacts=False)
     monkeypatch.setattr(examination, "SMALL_BYTES", 0)
     read = examination.Examination.read

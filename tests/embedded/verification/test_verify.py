@@ -1,4 +1,4 @@
-"""Damage on disk is found, named and never served; what a checkpoint loses the log gives back; audits catch lies."""
+"""Damage on disk is reported and never returned, a checkpoint is rebuilt from the log, audits find wrong decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE = bytes(range(256)) * 20
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small database with a bit of everything in it, cleanly closed."""
+    """A small, cleanly closed database with records of many kinds."""
     path = tmp_path_factory.mktemp("closed") / "db"
     with logdb.open(path) as db:
         db.put(b"a", b"1", label="first")
@@ -50,7 +50,7 @@ def flip(file: Path, offset: int) -> None:
         opened.write(bytes([byte ^ 0xFF]))
 
 
-def test_a_sound_database_has_a_clean_bill(closed: Path) -> None:
+def test_verification_of_a_sound_database_reports_no_damage(closed: Path) -> None:
     found = verify(closed)
     assert found.damage == []
     assert found.records >= 8
@@ -58,11 +58,11 @@ def test_a_sound_database_has_a_clean_bill(closed: Path) -> None:
     assert found.bytes_checked >= sum(file.stat().st_size for file in (closed / "log").iterdir())
 
 
-def test_every_flipped_byte_of_the_log_is_reported_and_not_served(closed: Path, tmp_path: Path) -> None:
+def test_every_flipped_byte_of_the_log_is_reported_and_not_returned(closed: Path, tmp_path: Path) -> None:
     truth = contents(closed)
     path = tmp_path / "db"
     shutil.copytree(closed, path)
-    shutil.rmtree(path / "map")  # so that every read rests on the log
+    shutil.rmtree(path / "map")  # so that every read uses the log
     files = sorted(file for file in (path / "log").iterdir())
     assert {file.suffix for file in files} == {".log", ".idx", ""}
     for file in files:
@@ -85,7 +85,7 @@ def test_every_flipped_byte_of_the_log_is_reported_and_not_served(closed: Path, 
     assert verify(path).damage == []
 
 
-def test_every_flipped_byte_of_the_identity_is_named(closed: Path, tmp_path: Path) -> None:
+def test_every_flipped_byte_of_the_identity_is_reported(closed: Path, tmp_path: Path) -> None:
     path = tmp_path / "db"
     shutil.copytree(closed, path)
     file = path / IDENTITY
@@ -100,7 +100,7 @@ def test_every_flipped_byte_of_the_identity_is_named(closed: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("share", range(2))
-def test_damage_in_the_checkpoint_is_found_and_mended_from_the_log(closed: Path, tmp_path: Path, share: int) -> None:
+def test_damage_in_the_checkpoint_is_found_and_repaired_from_the_log(closed: Path, tmp_path: Path, share: int) -> None:
     """For any byte of a run or of the manifest."""
     truth = contents(closed)
     path = tmp_path / "db"
@@ -129,7 +129,7 @@ def test_damage_in_the_checkpoint_is_found_beside_its_writer(closed: Path, tmp_p
         assert run.name in str(damage)
 
 
-def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
+def test_a_directory_without_a_database_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(logdb.NotADatabase):
         verify(tmp_path / "nothing")
     (tmp_path / "file").write_text("x")
@@ -137,14 +137,14 @@ def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
         verify(tmp_path)
 
 
-def test_an_audit_agrees_with_an_honest_database(closed: Path) -> None:
+def test_an_audit_agrees_with_a_correct_database(closed: Path) -> None:
     found = audit(closed)
     assert found.difference is None
     assert (found.aborted, found.trusted) == (1, 0)
     assert found.commits == 6
 
 
-def test_an_audit_names_the_first_commit_that_was_decided_otherwise(closed: Path, tmp_path: Path) -> None:
+def test_an_audit_reports_the_first_wrong_decision(closed: Path, tmp_path: Path) -> None:
     path = tmp_path / "db"
     shutil.copytree(closed, path)
     with logdb.open(path) as db:
@@ -178,7 +178,7 @@ def test_an_audit_of_a_trimmed_log_reports_the_trusted_commits(tmp_path: Path) -
 
 
 def test_a_rebuild_beside_a_reader_of_this_process(closed: Path, tmp_path: Path) -> None:
-    """The reader goes on with the runs that are gone, and sees what is written afterwards."""
+    """The reader continues with the removed runs, and sees later writes."""
     path = tmp_path / "db"
     shutil.copytree(closed, path)
     with logdb.open(path, read_only=True) as reader:
@@ -193,7 +193,7 @@ def test_a_rebuild_beside_a_reader_of_this_process(closed: Path, tmp_path: Path)
 
 
 def test_settled_outcomes_of_any_sequence_number_are_not_damage(tmp_path: Path) -> None:
-    """The least and the greatest, of clients that have others and of such that have none; compacted away, too."""
+    """The smallest and the largest, of clients with other transactions and without; also compacted away."""
     path = tmp_path / "data"
     for client in (0, 1, (1 << 64) - 1):
         for sequences in ((0,), (1,), ((1 << 63) - 1,), (0, 1), (1, 0), (5, 0, (1 << 63) - 1)):
@@ -213,7 +213,7 @@ def test_settled_outcomes_of_any_sequence_number_are_not_damage(tmp_path: Path) 
 def test_verifying_imports_nothing_from_the_current_directory(
     closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as another package of this name."""
+    """For example another package of this name."""
     for package in ("logdb", "logdb/log", "json"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise RuntimeError('this is another package')")

@@ -9,12 +9,12 @@ real time: strict serializability, and with it linearizability of each key. They
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logdb.store.conditions import holds
 from logdb.store.limits import INLINE_VALUE_BYTES
-from logdb.store.records import Condition, Place, TxnId, Value, digest
+from logdb.store.records import Condition, DeletedRange, Place, TxnId, Value, digest
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
 from tests.sim.database.floors import Floors
@@ -28,11 +28,13 @@ LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahe
 
 @dataclass(slots=True)
 class Model:
-    """All versions of all keys, oldest first; the author of each; and the floors of compactions."""
+    """All versions of all keys, oldest first, deletions by range included; the author of each; the floors of
+    compactions; and the deleted ranges."""
 
     versions: Mapping[bytes, list[tuple[int, bytes | None]]]
     authors: Mapping[int, Op]
     floors: Floors = field(default_factory=Floors)
+    deletes: Sequence[DeletedRange] = ()
 
     def at(self, key: bytes, version: int) -> Versioned:
         """(version, value) of the key as of a version."""
@@ -141,7 +143,8 @@ def _is_met(condition: Condition, model: Model, at: int) -> bool:
 def _compare(op: Op, model: Model, at: int, check: str) -> None:
     for key, found in op.reads.items():
         right = model.at(key, at)
-        forgotten = found == (0, None) and right[1] is None and right[0] <= op.floor
+        # Before the floor, only that the key was deleted is known: its last deletions may be forgotten.
+        forgotten = found[1] is None and right[1] is None and found[0] <= right[0] <= op.floor
         if right != found and not forgotten:
             raise Failure(check, f"{op} found {found} under {key!r} at {at}, not {right}")
     for key, value in op.seen.items():
@@ -207,6 +210,9 @@ def check_aborts(history: History, model: Model) -> None:
                 or any(start <= verdict.key and (end is None or verdict.key < end) for start, end in op.scans)
             )
             version, _ = model.at(verdict.key, op.version - 1)
+            for deleted in model.deletes:  # the first key of a deleted range need not be one of the workload
+                if deleted.has(verdict.key) and deleted.version < op.version:
+                    version = max(version, deleted.version)
             if not (has_read and version == verdict.version > op.snapshot):
                 raise Failure("a reported conflict exists", f"{op}: {verdict.key!r} had version {version}")
             if op.winner != labels.get(version, op.winner):

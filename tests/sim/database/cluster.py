@@ -19,6 +19,7 @@ from logdb.cluster.placement import ByHash, ByPrefix, Placement
 from logdb.cores.effects import Address, Call, Effect, Event, Received
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
+from logdb.log.requests import ClientConfig
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, Place, decode_commit, digest
 from tests.sim.cluster import Cluster, Shape
@@ -61,6 +62,7 @@ class DatabaseCluster(Cluster):
     """
 
     def __init__(self, world: World, shape: Shape, top: Top) -> None:
+        self._servers = tuple(f"mapping-{number}" for number in range(1, top.servers + 1))
         super().__init__(world, shape)  # type: ignore[call-arg]  # the engine's class: `cluster_on`
         self.top = top
         self.mapping: list[Process] = []
@@ -74,11 +76,19 @@ class DatabaseCluster(Cluster):
         self.at_ending: Callable[[Process], None] | None = None
         self.archive: dict[int, LogRecord] = {}
         self.values: dict[bytes, bytes] = {}
-        self._servers = tuple(f"mapping-{number}" for number in range(1, top.servers + 1))
         for address in self._servers:
             self._add_mapping(address)
         for number in range(1, top.clients + 1):
             self.add_application(f"application-{number}")
+
+    def client_config(self, address: Address) -> ClientConfig:
+        """A mapping server on a node has the servers of that node beside it."""
+        config = super().client_config(address)
+        at = self._servers.index(address) if address in self._servers else len(self.nodes)
+        if at >= len(self.nodes):
+            return config
+        neighbours = frozenset([server.address for server in self.nodes[at]])
+        return replace(config, local=self.founders[at], neighbours=neighbours)
 
     def wipe(self, process: Process) -> None:
         super().wipe(process)
@@ -169,7 +179,7 @@ class DatabaseCluster(Cluster):
                     restated.update({(key, version): value for key, version, value, _ in part.rows})
         for gsn, (_, _, tag, payload) in self.archive.items():
             if tag == COMMIT and floor <= gsn < began:
-                for key, value in decode_commit(payload).writes.items():
+                for key, value in decode_commit(payload, gsn).writes.items():
                     value = restated.get((key, gsn), value)
                     lost = isinstance(value, Place) and value.gsn < floor
                     if lost and replica.map.version(key, gsn) == gsn:

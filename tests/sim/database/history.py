@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from logdb.store.records import Condition, Range, TxnId
+from logdb.store.records import Condition, Range, TxnId, versioned_key
 from logdb.txn.validation import Verdict
 
 Versioned = tuple[int, bytes | None]
@@ -21,7 +21,8 @@ class Op:
     version that its client had seen at the beginning. `floor`: the oldest version that any server might have had at the
     end. `seen`: values read through the interface for programs, which returns no versions; `is_speculative`: another
     transaction of the process wrote them. `histories`: of keys, newest first. `error`: the exception that it ended
-    with; `has_deadline`: it may end because its deadline has passed.
+    with; `has_deadline`: it may end because its deadline has passed. `appended`: the keys of `writes` that get the
+    version of the commit.
     """
 
     what: str
@@ -42,6 +43,7 @@ class Op:
     seen: dict[bytes, bytes | None] = field(default_factory=dict)
     is_speculative: bool = False
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
+    appended: tuple[bytes, ...] = ()
     conditions: tuple[Condition, ...] = ()
     verdict: Verdict | None = None
     winner: str = ""
@@ -49,6 +51,12 @@ class Op:
     error: Exception | None = None
     has_deadline: bool = False
     floor: int = 0
+
+    def committed_at(self, version: int) -> None:
+        """Give the keys of appends their version."""
+        for key in self.appended:
+            self.writes[versioned_key(key, version)] = self.writes.pop(key)
+        self.appended = ()
 
 
 class History:

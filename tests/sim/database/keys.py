@@ -6,6 +6,8 @@ LISTS = [b"list %d" % number for number in range(4)]
 ACCOUNTS = [b"account %d" % number for number in range(5)]
 CELLS = [b"cell %d" % number for number in range(3)]
 KEYS = [*LISTS, *ACCOUNTS, *CELLS]
+APPENDED = b"added ", b"added!"
+"""The range of the keys that commits make. No range delete overlaps it."""
 BALANCE = 100
 """The balance of an account that was never written, or was deleted."""
 
@@ -18,3 +20,8 @@ def elements_of(value: bytes | None) -> list[bytes]:
 def balance_of(value: bytes | None) -> int:
     """The balance of an account: its value is that and a unique name."""
     return BALANCE if value is None else int(value.partition(b" ")[0])
+
+
+def is_within(key: bytes, start: bytes, end: bytes | None) -> bool:
+    """Whether a key is in [start, end)."""
+    return start <= key and (end is None or key < end)

@@ -43,6 +43,7 @@ from logdb.store.files import MapFiles
 from logdb.store.key_map import KeyMap
 from logdb.store.manifest import Manifest
 from logdb.store.overlay import Overlay
+from logdb.store.range_deletions import NOTHING, RangeDeletions, RangeIndex
 from logdb.store.records import COMMIT, ENDING, Commit, Decision, Place, TxnId, decode_commit
 from logdb.store.runs import Group, GroupReader, RunReader
 from logdb.txn.coordinator import Coordinator
@@ -50,6 +51,7 @@ from logdb.txn.ledger import Ledger
 from logdb.txn.speculation import Misspeculated, SpeculatedWrites
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests.harness import planting
+from tests.sim.database.keys import APPENDED
 from tests.sim.database.run import simulate
 from tests.sim.engines import ENGINES
 from tests.sim.run import Outcome
@@ -100,9 +102,9 @@ def apply_a_transaction_twice(right: Any, ledger: Ledger, *where: int) -> bool:
 
 
 @planted(replica, "decode_commit", seed=7)
-def ignore_read_ranges(right: Any, payload: bytes) -> Commit:
+def ignore_read_ranges(right: Any, payload: bytes, gsn: int) -> Commit:
     """Allows phantoms: scanned ranges are not validated."""
-    commit: Commit = right(payload)
+    commit: Commit = right(payload, gsn)
     return commit._replace(ranges=())
 
 
@@ -111,6 +113,48 @@ def skip_validation_of_written_keys(right: Any, coordinator: Coordinator, gsn: i
     """Allows lost updates: keys that were read and written are not validated."""
     reads = [key for key in commit.reads if key not in commit.writes]
     return right(coordinator, gsn, commit._replace(reads=reads))
+
+
+@planted(Commit, "ordered_at", seed=13)
+def make_keys_with_the_snapshot(right: Any, commit: Commit, gsn: int) -> Commit:
+    """Appends are ordered by the snapshot of their transaction."""
+    ordered: Commit = right(commit, commit.snapshot + 1 if commit.snapshot else gsn)
+    return ordered
+
+
+@planted(replica, "decode_commit", seed=13)
+def leave_the_reads_of_appends_unvalidated(right: Any, payload: bytes, gsn: int) -> Commit:
+    """Writers of a prefix do not conflict, and so neither do their reads of it."""
+    commit: Commit = right(payload, gsn)
+    return commit._replace(ranges=[one for one in commit.ranges if one != APPENDED])
+
+
+@planted(KeyMap, "version", seed=3)
+def validate_reads_of_single_keys_without_range_deletes(right: Any, key_map: KeyMap, key: bytes, at: int) -> int:
+    return key_map.written_version(key, at)
+
+
+@planted(Coordinator, "_deletions_after", seed=6)
+def leave_range_deletes_out_of_checkpoints(right: Any, coordinator: Coordinator, version: int) -> list[Any]:
+    return []
+
+
+@planted(RangeDeletions, "newest", seed=2)
+def read_the_newest_range_delete_at_every_version(right: Any, deletions: RangeDeletions, key: bytes, at: int) -> int:
+    found: int = right(deletions, key, 1 << 62)
+    return found
+
+
+@planted(KeyMap, "deleted_to", seed=29)
+def compact_without_range_deletes(right: Any, key_map: KeyMap, version: int) -> RangeIndex:
+    """Compactions and merges keep what range deletes have deleted, and the range deletes are dropped."""
+    return NOTHING
+
+
+@planted(Summarizer, "_take", seed=6)
+def summarize_without_range_deletes(right: Any, summarizer: Summarizer, *taken: Any) -> None:
+    right(summarizer, *taken)
+    summarizer._deletes.clear()
 
 
 @planted(KeyMap, "changed", seed=16)
@@ -123,6 +167,12 @@ def ignore_deletions_in_range_validation(right: Any, key_map: KeyMap, start: Any
             return changed
         changed = right(key_map, changed.key + b"\0", end, *span)
     return None
+
+
+@planted(KeyMap, "changed", seed=830)
+def validate_scans_without_range_deletes(right: Any, key_map: KeyMap, start: Any, end: Any, *span: int) -> Any:
+    """A transaction that scanned a range does not conflict with a range delete in it."""
+    return key_map._written_between(start, end, *span)
 
 
 # ---- speculation
@@ -290,7 +340,7 @@ def report_unknown_outcomes_as_unavailable(right: Any, commits: CommitClient, on
 def retry_with_a_new_transaction_id(right: Any, commits: CommitClient, one: PendingCommit) -> None:
     """A retried commit record gets a new id, so it may be applied twice."""
     if one.under_way or one.unknown:
-        commit = decode_commit(one.record[1])
+        commit = decode_commit(one.record[1], 0)
         fresh = commits.new_id()
         one.record = COMMIT, commit_client.encode_commit(commit._replace(sequence=fresh.sequence))
     right(commits, one)
@@ -359,7 +409,7 @@ async def prune_before_the_checkpoint_covers_the_floor(right: Any, one: Checkpoi
     """Versions before the floor are pruned from the files before the checkpoint on disk covers that floor."""
     if one._checkpoint.pruned < replica.cleaned and one._under_way is None:
         one._cleaned = replica.cleaned
-        await one._background(one._prune)
+        await one._background(partial(one._prune, one._cleaned, one.map.deleted_to(one._cleaned)))
     await right(one, replica)
 
 
@@ -378,7 +428,7 @@ def rename_a_manifest_before_it_is_synced(right: Any, files: MapFiles, content: 
         right(files, content)
 
 
-@planted(Checkpoint, "_commit", seed=41)
+@planted(Checkpoint, "_commit", seed=241)
 def remove_runs_that_the_manifest_names(right: Any, one: Checkpoint, manifest: Manifest, runs: Any) -> None:
     """Runs are removed while the current manifest still lists them."""
     for run in [run for run in one._snapshot.runs if run not in runs]:
@@ -390,8 +440,8 @@ def merged_wrongly(kept: Callable[[list[Row]], list[Row]]) -> Any:
     """A merge that applies `kept` to the versions of each key that a correct merge keeps."""
     right = merging._kept
 
-    def wrong(rows: Any, floor: int, is_oldest: bool) -> Any:
-        return iter(kept(list(right(rows, floor, is_oldest))))
+    def wrong(*merge: Any) -> Any:
+        return iter(kept(list(right(*merge))))
 
     return mock.patch.multiple(merging, put_again=lambda *_, **__: False, COPIED=frozenset(), _kept=wrong)
 
@@ -523,10 +573,10 @@ def accept_commits_that_refer_to_dropped_values(right: Any, one: Replica, gsn: i
 
 @planted(Compactor, "_needed", seed=64)
 def omit_moved_values_when_restating(
-    right: Any, compactor: Compactor, keys: list[bytes], began: int, floor: int
+    right: Any, compactor: Compactor, keys: list[bytes], began: int, floor: int, *deleted: Any
 ) -> Any:
     """A value is restated only if it is before the floor; values that an earlier compaction moved are not."""
-    for row in right(compactor, keys, began, floor):
+    for row in right(compactor, keys, began, floor, *deleted):
         if row.version < floor or not isinstance(row.value, Place) or row.value.gsn < floor:
             yield row
 

@@ -17,6 +17,7 @@ from logdb.clients.cluster_backend import ClusterBackend
 from logdb.cluster.client import requests
 from logdb.cores.effects import MILLISECOND
 from logdb.errors import ConflictError, OutcomeUnknown, Unavailable, VersionTrimmed
+from logdb.txn.retry import RunOptions
 from logdb.txn.speculation import Speculation
 from logdb.txn.transaction import Workspace
 from tests.sim.database.history import Op
@@ -45,7 +46,7 @@ class Host(ClusterBackend):
         self._application, self._loop = application, loop
         self._placement = None
         self._newest = requests.LINEARIZABLE
-        self.speculation = Speculation(loop.time)
+        self.speculation = Speculation(loop.time, self.takes_turns)
         self._committing, self._feeds = set(), set()
         self.ops: dict[Workspace, Op] = {}
         self._now: Op | None = None
@@ -123,7 +124,7 @@ class Programs:
         action = draw.choice(("append", "append", "append", "delete", "nothing", "refuse"))
         delivered: Op | None = None
         try:
-            delivered = await self._database.attempt("run", ATTEMPTS, self._body, number, keys, action)
+            delivered = await self._database.attempt(RunOptions("run", ATTEMPTS), self._body, number, keys, action)
         except Refused as refused:
             (delivered,) = refused.args
         except VersionTrimmed as error:

@@ -17,7 +17,7 @@ from logdb.cores.effects import MILLISECOND
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
-from logdb.store.records import COMMIT, DECISION, VALUE, Place, TxnId, decode_commit, decode_decision
+from logdb.store.records import COMMIT, DECISION, VALUE, DeletedRange, Place, TxnId, decode_commit, decode_decision
 from logdb.txn.coordinator import Outcome as Ended
 from logdb.txn.coordinator import Status
 from tests.sim.checks import Truth, truth_of
@@ -33,7 +33,7 @@ from tests.sim.database.cluster import (
     faults_on,
 )
 from tests.sim.database.history import History
-from tests.sim.database.keys import KEYS
+from tests.sim.database.keys import KEYS, is_within
 from tests.sim.database.workload import Application, Load, Shared, load_of
 from tests.sim.engines import ENGINES, simulation_of
 from tests.sim.faults import Trouble
@@ -187,7 +187,9 @@ class Simulation(LogSimulation):
                 settled[txn] = replayed.outcome(txn)
         ops = {op.txn: op for op in self.history.ops if op.txn is not None}
         authors = {version: ops[txn] for version, txn in replayed.authors.items() if txn in ops}
-        check_all(self.history, Model(replayed.versions, authors, self.cluster.floors), settled)
+        for version, op in authors.items():
+            op.committed_at(version)
+        check_all(self.history, Model(replayed.versions, authors, self.cluster.floors, replayed.deletes), settled)
 
     def _wait_for_compactions(self, limit: int) -> None:
         """Wait until compactions have ended and the log is trimmed."""
@@ -348,28 +350,41 @@ class Simulation(LogSimulation):
 class Replayed:
     """A replay of the whole log, with its trimmed records.
 
-    `versions`: of each key, oldest first; `authors`: the transaction of each version; `decided`: of each transaction,
-    at its first record.
+    `versions`: of each key, oldest first; `deletes`: deleted ranges; `authors`: the transaction of each version;
+    `decided`: of each transaction, at its first record.
     """
 
     def __init__(self, truth: Truth, values: dict[bytes, bytes]) -> None:
         self.replica = replica = Replica(None, KEEP_DECISIONS)
         self.versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        self.deletes: list[DeletedRange] = []
         self.authors: dict[int, TxnId] = {}
         self.decided: dict[TxnId, Decided] = {}
         for gsn in range(1, truth.tail + 1):
             time, tag, payload = truth.records.get(gsn, (0, VALUE, b""))
             records = [] if tag == VALUE else [LogRecord(gsn, time, tag, payload)]
-            for txn in replica.apply(Batch(gsn, gsn + 1, records)):
+            for commit, _ in replica.apply(Batch(gsn, gsn + 1, records)):
+                txn = TxnId(commit.client, commit.sequence)
                 decided = replica.decided(txn)
                 assert decided is not None
                 if decided.version == gsn:
                     self.decided[txn] = decided
                 if decided.version == gsn and decided.verdict.committed:
                     self.authors[gsn] = txn
-                    for key, value in decode_commit(payload).writes.items():
+                    commit = decode_commit(payload, gsn)
+                    for start, end in commit.deletes:
+                        self.deletes.append(DeletedRange(gsn, start, end))
+                        for key in KEYS:
+                            if is_within(key, start, end) and key not in commit.writes:
+                                self._add(key, gsn, None)
+                    for key, value in commit.writes.items():
                         whole = values[value.digest] if isinstance(value, Place) else value
-                        self.versions.setdefault(key, []).append((gsn, whole))
+                        self._add(key, gsn, whole)
+
+    def _add(self, key: bytes, gsn: int, value: bytes | None) -> None:
+        versions = self.versions.setdefault(key, [])
+        if not versions or versions[-1] != (gsn, value):  # several ranges of a commit may have the key
+            versions.append((gsn, value))
 
     def outcome(self, txn: TxnId) -> Ended:
         """The final outcome of a transaction."""
@@ -421,7 +436,7 @@ def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
     first: dict[TxnId, int] = {}
     for gsn in sorted(truth.records):
         if truth.records[gsn][1] == COMMIT:
-            commit = decode_commit(truth.records[gsn][2])
+            commit = decode_commit(truth.records[gsn][2], gsn)
             first.setdefault(TxnId(commit.client, commit.sequence), gsn)
     for op in history.ops:
         if op.what not in WRITERS or op.txn is None:

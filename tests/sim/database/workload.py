@@ -1,7 +1,8 @@
 """The applications of the database: four workloads, and requests for the outcomes of transactions.
 
 - list-append: transactions over several keys, each of which holds a list; every element is appended once. Sometimes a
-  list is deleted, and starts again.
+  list is deleted, and starts again. In some seeds ranges of lists and other keys are deleted. In some seeds the
+  transactions of all workloads also append under a prefix, whose range some of them read.
 - bank: transfers between accounts whose sum never changes. An account with the balance of one that was never opened may
   be deleted.
 - compare-and-set: single keys, written or deleted if they hold the value that was read.
@@ -27,12 +28,12 @@ from logdb.cluster.messages import Consistency
 from logdb.cores.effects import MILLISECOND, Answer
 from logdb.errors import FutureVersion, OutcomeUnknown, Unavailable, VersionTrimmed
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Range, TxnId
+from logdb.store.records import Range, TxnId, unversioned_key
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
 from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op
-from tests.sim.database.keys import ACCOUNTS, BALANCE, CELLS, KEYS, LISTS, balance_of, elements_of
+from tests.sim.database.keys import ACCOUNTS, APPENDED, BALANCE, CELLS, KEYS, LISTS, balance_of, elements_of, is_within
 from tests.sim.database.programs import Programs
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
@@ -120,6 +121,11 @@ class Application:
     def __init__(self, world: World, process: Process, load: Load, history: History, shared: Shared) -> None:
         self.world, self.process, self.load, self.history, self.shared = world, process, load, history, shared
         self.draw = world.draw(f"application {process.address}")
+        # A draw of its own, so that seeds without range deletes are what they were.
+        self._deletes = world.draw(f"range deletes {process.address}")
+        self._deletes_ranges = world.draw("range deletes").random() < 0.5
+        self._appends = world.draw(f"appends {process.address}")
+        self._has_appends = world.draw("appends").random() < 0.3
         self.stopping = False
         self.session = 0
         self._calls = 0
@@ -292,17 +298,45 @@ class Application:
         found = self._expect(op, result, requests.Found)
         op.reads.update(zip(keys, found.entries, strict=True))
 
-    def _commit(self, op: Op) -> Iterator[Any]:
-        """Commit the reads and writes of the operation; ends it."""
+    def _drawn_deletes(self) -> list[Range]:
+        """Some ranges of lists and cells, in seeds that delete ranges. Accounts are never deleted by range."""
+        if not self._deletes_ranges or self._deletes.random() >= 0.25:
+            return []
+        bounds = sorted(self._deletes.sample([*CELLS, b"cell:", *LISTS, b"list:"], 2))
+        choices: list[Range] = [(bounds[0], bounds[1]), (b"list ", b"list:"), (bounds[1], None), (b"b", b"cell 1")]
+        return self._deletes.sample(choices, self._deletes.choice((1, 1, 2)))
+
+    def _read_appended(self, op: Op) -> Iterator[Any]:
+        """Read what was appended, in some transactions of seeds that append."""
+        if self._has_appends and self._appends.random() < 0.3:
+            yield from self._pages(op, APPENDED, SNAPSHOT, op.snapshot)
+
+    def _draw_appends(self, op: Op) -> None:
+        """Append up to three values, in seeds that append."""
+        if self._has_appends and self._appends.random() < 0.5:
+            op.appended = tuple([unversioned_key(APPENDED[0], at) for at in range(self._appends.choice((1, 1, 3)))])
+            op.writes.update((key, self.name()) for key in op.appended)
+            self.world.counts["appends"] += len(op.appended)
+
+    def _commit(self, op: Op, deletes: Sequence[Range] = ()) -> Iterator[Any]:
+        """Commit the reads and writes of the operation; ends it. `deletes`: ranges to be deleted before the writes."""
+        self._draw_appends(op)
+        writes = dict(op.writes)
+        for start, end in deletes:
+            op.writes.update({key: None for key in KEYS if key not in writes and is_within(key, start, end)})
         op.txn = yield requests.NewId()
         op.label = f"{op.what} {op.invoked}"
         deadline = self.deadline(op)
         result = yield requests.Commit(
-            dict(op.writes), op.snapshot, op.label, sorted(op.reads), list(op.scans), op.conditions, op.txn, deadline
+            writes, op.snapshot, op.label, sorted(op.reads), list(op.scans), op.conditions, op.txn,
+            deadline=deadline, deletes=deletes, appended=len(op.appended),
         )
+        self.world.counts["range deletes"] += len(deletes)
         self._expect(op, result, requests.Committed, Unavailable, OutcomeUnknown)
         if isinstance(result, requests.Committed):
             op.version, op.verdict, op.winner = result.version, result.verdict, result.winner
+            if result.verdict.committed:
+                op.committed_at(op.version)
             self.world.counts[f"verdict {result.verdict.reason.name}"] += 1
             if result.txn_id != op.txn or result.verdict.reason is Reason.DUPLICATE:
                 raise Failure("a verdict is of its transaction", f"{op}: {result}")
@@ -318,12 +352,13 @@ class Application:
         if self.draw.random() < 0.4:
             span = self.draw.choice(((b"list ", b"list:"), (b"cell ", b"cell:")))
             yield from self._pages(op, span, SNAPSHOT, op.snapshot)
+        yield from self._read_appended(op)
         yield from self._get(op, keys)
         for key in keys[: self.draw.choice((1, 1, 2))]:
             op.writes[key] = b",".join([*elements_of(op.reads[key][1]), self.name()])
         if self.draw.random() < 0.15:
             op.writes[keys[0]] = None
-        yield from self._commit(op)
+        yield from self._commit(op, self._drawn_deletes())
 
     def _pages(
         self, op: Op, span: Range, consistency: Consistency, version: int = 0, pause_ns: int = 0
@@ -350,6 +385,7 @@ class Application:
     def _transfer(self, op: Op) -> Steps:
         yield from self._begin(op)
         one, other = self.draw.sample(ACCOUNTS, 2)
+        yield from self._read_appended(op)
         yield from self._get(op, [one, other])
         balance = balance_of(op.reads[one][1])
         closes = self.draw.random() < 0.2
@@ -379,9 +415,12 @@ class Application:
         yield from self._commit(op)
 
     def _delete(self, op: Op) -> Steps:
-        """Test whether the key exists."""
-        op.writes[self.draw.choice(CELLS)] = None
-        yield from self._commit(op)
+        """Delete a cell, or some ranges."""
+        cell = self.draw.choice(CELLS)
+        deletes = self._drawn_deletes()
+        if not deletes:
+            op.writes[cell] = None
+        yield from self._commit(op, deletes)
 
     # ---- reads
 

@@ -17,6 +17,7 @@ CLUSTERS = {
 }
 EVENTS = ("leader elected", "missing records copied")
 
+IS_DENSE = True
 POLICIES = {"": Policy(replicas=3)}
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "CLUSTERS",
     "EVENTS",
     "HARMLESS",
+    "IS_DENSE",
     "PLANTED",
     "POLICIES",
     "SHAPES",

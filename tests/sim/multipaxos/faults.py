@@ -1,8 +1,8 @@
-"""What goes wrong in a cluster of Multi-Paxos.
+"""The faults of a cluster of Multi-Paxos.
 
-What may be lost is bounded by what the protocol promises to survive: a disk, or a bit of it, only while more than half
-of all replicas are members and have all records without that one. Some stay away for ever, others come back with
-an empty disk. All else is healed in the end.
+The protocol limits the losses: a disk, or a bit of it, may be lost only while more than half
+of all replicas are members and have all records without that one. Some never return, others return with an
+empty disk. All other faults are healed at the end.
 """
 
 from __future__ import annotations

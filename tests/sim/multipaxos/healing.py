@@ -1,4 +1,4 @@
-"""What a cluster of Multi-Paxos needs to be well again after its faults, and what its replicas then have."""
+"""The healing of a cluster of Multi-Paxos after its faults, and the final records of its replicas."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Healing:
         return [one for one in self.cluster.group if one.address not in self.cluster.retired]
 
     def configured(self) -> tuple[str, ...]:
-        """Nothing reconfigures the replicas."""
+        """The replicas are never reconfigured."""
         return self.cluster.founders
 
     def make_writable(self, limit: int) -> None:
@@ -94,7 +94,7 @@ class Healing:
         )
 
     def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
-        """What each replica sends, and what each one has on its disk."""
+        """The records that each replica sends, and those on its disk."""
         self._reach(tail, limit)
         prober, copies = Prober(self.cluster), []
         present: list[Any] = self._present()

@@ -13,7 +13,8 @@ from logdb.log.multipaxos.client.append_client import AppendClient
 from logdb.log.multipaxos.client.sequence_numbers import SequenceNumbers
 from logdb.log.multipaxos.client.subscription import LogSubscription
 from logdb.log.multipaxos.log_index import LogIndex
-from logdb.log.multipaxos.messages import AppendRequest, ReadError, TailRequest, TailResponse
+from logdb.log.multipaxos.messages import AppendRequest, Pull, Pulled, ReadError, TailRequest, TailResponse
+from logdb.log.multipaxos.read_server import ReadServer
 from logdb.log.multipaxos.record_copier import RecordCopier
 from logdb.log.multipaxos.record_store import RecordStore
 from logdb.log.multipaxos.replica import MultiPaxosReplica
@@ -41,20 +42,23 @@ CAUGHT_BY = {
     "save the state before its records": 68,
     "see only the end of what is missing": 30,
     "send all tags": 1,
+    "pull what was awaited twice": 1,
+    "send what a follower has not applied": 3,
     "settle one number too many": 1,
     "settle what was sent": 1,
     "skip what was trimmed": 10,
-    "take one damaged replica for all": 260,
+    "take one damaged replica for all": 368,
     "take the index for exact": 3,
     "time records by the leader alone": 349,
     "trim past the end": 2,
-    "use a snapshot with records nowhere else": 394151338931,
+    "use a snapshot with records nowhere else": 6354,
     "use the same numbers twice": 1,
     "paxos: accept before persisting": 21,
     "paxos: choose values accepted for another ballot": 45,
     "paxos: count the own vote twice": 33,
     "paxos: drop votes behind a snapshot": 6,
     "paxos: forget values in a promise": 1,
+    "paxos: inform of what is proposed": 37,
     "paxos: join without the values": 122,
     "paxos: lead before all is chosen": 22,
     "paxos: skip a slot with a snapshot": 13,
@@ -68,6 +72,7 @@ PLANTED: Plants = bugs_of_paxos(
     bugs.count_the_own_vote_twice,
     bugs.drop_votes_behind_a_snapshot,
     bugs.forget_values_in_a_promise,
+    bugs.inform_of_what_is_proposed,
     bugs.join_without_the_values,
     bugs.lead_before_all_is_chosen,
     bugs.skip_a_slot_with_a_snapshot,
@@ -233,6 +238,22 @@ def number_anew_what_is_sent_again(right: Right, self: AppendClient, batch: appe
             append.first = number
             number += len(append.records)
     right(self, batch)
+
+
+@planted(ReadServer, "on_request", PLANTED)
+def send_what_a_follower_has_not_applied(
+    right: Right, self: ReadServer, message: Any, sender: str, state: LogState
+) -> None:
+    if isinstance(message, Pull) and message.is_urgent and message.gsn == state.next_gsn:
+        self._out.append(Send(sender, Pulled(message.request, message.gsn, message.gsn + 1)))
+    else:
+        right(self, message, sender, state)
+
+
+@planted(LogSubscription, "_next_pull", PLANTED)
+def pull_what_was_awaited_twice(right: Right, self: LogSubscription) -> Pull:
+    pull: Pull = right(self)
+    return pull._replace(gsn=max(pull.gsn - 1, self._reads.oldest)) if self._is_urgent else pull
 
 
 @planted(read_client.RecordSource, "failed", PLANTED)

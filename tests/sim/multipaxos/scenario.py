@@ -46,8 +46,8 @@ def replica(address: Address, journals: Mapping[str, Journal]) -> MultiPaxosRepl
 
 
 class Facts(NamedTuple):
-    """What the checks need of a replica. `chosen`: the values of the slots from 1 on. `log`: payloads by GSN, from 1.
-    `durable`: slot -> the newest accepted value on the medium."""
+    """The facts about a replica for the checks. `chosen`: the values of the slots from 1 on. `log`: payloads by GSN,
+    from 1. `durable`: slot -> the newest accepted value on the medium."""
 
     chosen: tuple[bytes, ...]
     log: tuple[bytes, ...]
@@ -122,7 +122,7 @@ def accepted_in(records: list[Record]) -> dict[int, tuple[Ballot, bytes]]:
 
 
 def check(state: State) -> None:
-    """What must hold in every state. Raises Wrong."""
+    """Check the invariants of every state. Raises Wrong."""
     replicas: list[Facts] = [image.facts for image in state.nodes]
     longest = max(replicas, key=lambda facts: len(facts.chosen))
     for facts in replicas:

@@ -17,6 +17,7 @@ CHANGES = (AddShard, FinalizeShard, ReplaceServer, AddReplica, SetCutInterval)
 
 EVENTS = ("core stopped itself",)
 
+IS_DENSE = True
 POLICIES = {
     "remove-and-replace": Policy(replicas=2),
     "mask": Policy(replicas=3),
@@ -30,6 +31,7 @@ __all__ = [
     "CLUSTERS",
     "EVENTS",
     "HARMLESS",
+    "IS_DENSE",
     "PLANTED",
     "POLICIES",
     "SHAPES",

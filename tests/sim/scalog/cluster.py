@@ -127,7 +127,7 @@ class Cluster(cluster.Cluster):
             ask_ns=2 * shape.heartbeat_ns,
             suspect_after_ns=4 * shape.heartbeat_ns,
             straggle_after_ns=12 * shape.heartbeat_ns,
-            resend_ns=shape.heartbeat_ns,
+            resend_ns=2 * shape.heartbeat_ns,
             meta_ns=shape.heartbeat_ns // 4,
         )
         if shape.small_buffers:
