@@ -19,7 +19,16 @@ from pdoc.doc_types import resolve_annotations
 
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 
-PAGES = ("logdb", "logdb.aio", "logdb.errors", "logdb.log", "spark_export")
+PAGES = (
+    "logdb",
+    "logdb.aio",
+    "logdb.errors",
+    "logdb.keys",
+    "logdb.log",
+    "logdb.named_logs",
+    "logdb.tables",
+    "spark_export",
+)
 NO_SUBMODULE = r"!spark_export\."
 """`spark_export.session` is a function in `__all__`, and also a module."""
 

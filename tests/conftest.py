@@ -1,4 +1,4 @@
-"""What holds for all tests: one Spark session, no time limits, Ctrl-C that arrives.
+"""Settings of all tests: one Spark session, no time limits, Ctrl-C that arrives.
 
 A process can have only one Spark session, and two processes need no two. Hypothesis fails an example that takes more
 than 200 ms, which on a busy machine any example can. A shell ignores SIGINT in what it starts in the background, and

@@ -1,4 +1,4 @@
-"""What only asyncio can get wrong: cancelled coroutines, a close while others wait, a loop that stands still."""
+"""Faults that only asyncio can have: cancelled coroutines, a close while others wait, a blocked event loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened(path: Path, disk: Disk) -> logdb.aio.Database:
 
 
 OTHERS: set[threading.Thread] = set()
-"""Threads of tests that ran before, whose databases nobody has closed yet."""
+"""Threads of earlier tests, whose databases are not closed yet."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def _others() -> None:
 
 
 def sync_threads() -> list[threading.Thread]:
-    """Those that the test has begun."""
+    """The threads that the test has started."""
     return [one for one in threading.enumerate() if one.name.startswith("logdb-sync") and one not in OTHERS]
 
 
@@ -93,7 +93,7 @@ def test_a_slow_disk_does_not_block_the_loop(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_who_is_cancelled_takes_nobody_along(tmp_path: Path) -> None:
+def test_a_cancelled_caller_does_not_cancel_others(tmp_path: Path) -> None:
     async def main() -> None:
         disk = GatedDisk()
         async with opened(tmp_path, disk) as db:
@@ -113,7 +113,7 @@ def test_who_is_cancelled_takes_nobody_along(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_close_answers_those_who_wait(tmp_path: Path) -> None:
+def test_a_close_answers_waiting_callers(tmp_path: Path) -> None:
     async def main() -> None:
         disk = GatedDisk()
         db = opened(tmp_path, disk)
@@ -137,7 +137,7 @@ def test_a_close_answers_those_who_wait(tmp_path: Path) -> None:
         assert dict(again.scan()) == {b"first": b"v", b"second": b"v"}
 
 
-def test_each_is_told_of_its_own_transaction_when_the_disk_fails(tmp_path: Path) -> None:
+def test_each_error_names_its_own_transaction_when_the_disk_fails(tmp_path: Path) -> None:
     async def main() -> dict[str, bytes]:
         disk = GatedDisk()
         db = opened(tmp_path, disk)
@@ -369,7 +369,7 @@ READS = [gets, large_gets, multi_gets, transactions, snapshots, scans, multi_sca
 def test_reads_let_others_have_their_turn(
     tmp_path: Path, reads: Callable[[logdb.aio.Database], Awaitable[object]]
 ) -> None:
-    """What is answered from memory is awaited without ever leaving the loop to others."""
+    """Awaiting a result from memory never yields to other tasks of the loop."""
 
     async def main() -> None:
         async with await logdb.aio.open(tmp_path / "data") as db:
@@ -425,5 +425,31 @@ def test_run_inside_run_is_refused(tmp_path: Path) -> None:
             await db.run(calls, asyncio.create_task(db.run(count)))
             await db.run(count)
             assert await db.get(b"n") == b"2"
+
+    asyncio.run(main())
+
+
+def test_run_shows_its_attempts_and_ends_in_time() -> None:
+    async def main() -> None:
+        seen: list[Any] = []
+        async with await logdb.aio.open(":memory:") as db:
+
+            async def place(txn: logdb.aio.Transaction, losses: int) -> None:
+                seen.append((txn.attempt, [conflict.winner for conflict in txn.conflicts], txn.label))
+                await txn.get(b"k")
+                if txn.attempt <= losses:
+                    await db.put(b"k", b"%d" % txn.attempt, label="spoiler")
+                txn.put(b"k", b"mine")
+
+            await db.run(place, 1)
+            assert seen == [(1, [], "place"), (2, ["spoiler"], "place")]
+            with pytest.raises(logdb.ConflictError) as caught:
+                await db.run(lambda txn: place(txn, 9), attempts=4, label="hopeless")
+            assert caught.value.attempts == 4
+            with pytest.raises(logdb.ConflictError) as caught:
+                await db.run(lambda txn: place(txn, 9), timeout=0)
+            assert caught.value.attempts == 1
+            with pytest.raises(logdb.ReadOnly):
+                await db.run(lambda txn: place(txn, 0), read_only=True)
 
     asyncio.run(main())

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
 COMMAND = re.compile(r"(?:^ {4,}|`)(?:\.venv/bin/)?python -m ([^`\n]+)", re.MULTILINE)
 FOREIGN = {"ruff", "mypy", "pytest"}
-"""What is not ours; the options of pytest are those that the suite itself uses."""
+"""Modules of other projects. The options of pytest are those that the suite itself uses."""
 
 
 def commands(text: str) -> list[str]:
@@ -38,7 +38,7 @@ def help_of(*words: str) -> str:
 
 
 def problems(command: str) -> list[str]:
-    """What a command names that does not exist: its module, its subcommand, an option or a path."""
+    """The names in a command that do not exist: its module, its subcommand, an option or a path."""
     module, *words = shlex.split(command)
     try:
         if find_spec(module) is None:

@@ -25,7 +25,13 @@ MADE: list[errors.LogDBError] = [
     errors.Corruption("data/log", 12, "it does not match its checksum"),
     NotOfThisShard(3, 1),
     Trimmed(3, 5),
-    *(kind("why") for kind in (errors.Unavailable, errors.ReadOnly, errors.AccessDenied, errors.NotADatabase)),
+    errors.IndexUnavailable("users", "by name"),
+    errors.UniqueViolation("users", "by name", ("Ada",), (1,), (2,)),
+    errors.TableMismatch("why"),
+    *(
+        kind("why")
+        for kind in (errors.Unavailable, errors.ReadOnly, errors.AccessDenied, errors.NotADatabase, errors.BackupError)
+    ),
 ]
 
 

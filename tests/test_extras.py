@@ -1,4 +1,4 @@
-"""Who installs an extra has all that it needs: nothing is imported that only another extra would bring."""
+"""An extra installs all modules that it imports: no import needs another extra."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDS = {
     "flights": ["examples.flights"],
     "docs": ["pdoc", "spark_export"],
 }
-"""What has to be there with an extra, as modules that import the rest."""
+"""The modules that must be importable with an extra; they import the rest."""
 
 IMPORT = """
 import importlib, sys

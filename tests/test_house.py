@@ -27,7 +27,10 @@ FLOORS = [
     ["logdb.log.engine"],
     ["logdb.log.local", "logdb.log.scalog", "logdb.log.multipaxos"],
     ["logdb.store"],
+    ["logdb.keys"],
+    ["logdb.named_logs"],
     ["logdb.txn"],
+    ["logdb.tables"],
     ["logdb.api.results"],
     ["logdb.api.backend"],
     ["logdb.cluster"],
@@ -40,6 +43,7 @@ FLOORS = [
     ["logdb.log"],
     ["logdb.admin"],
     ["logdb.api"],
+    ["logdb.backups"],
     ["logdb.aio"],
     ["logdb"],
     ["logdb_cli", "spark_export", "benchmarks", "examples"],
@@ -51,7 +55,7 @@ PURE = {
     package: {"os", "socket", "lmdb", "time.sleep", "asyncio", "threading"}
     for package in ("logdb.txn", "logdb.cluster", "logdb.log.scalog", "logdb.log.multipaxos", "logdb.log.paxos")
 }
-"""What a package must not import: decisions know neither disks nor sockets."""
+"""Modules that a package must not import: decisions use neither disks nor sockets."""
 
 
 def modules() -> list[Path]:
@@ -217,6 +221,14 @@ def test_every_package_is_installed() -> None:
     assert sorted(".".join(folder.parts) for folder in folders) == sorted(
         name.replace("logdb_cli", "cli") for name in listed
     )
+
+
+def test_every_package_is_typed() -> None:
+    """`py.typed` counts for the subpackages, too; without package data it would not be installed."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for name, folder in (("logdb", "logdb"), ("logdb_cli", "cli"), ("spark_export", "spark_export")):
+        assert (ROOT / folder / "py.typed").exists()
+        assert "py.typed" in data[name]
 
 
 def test_the_face_is_sorted_and_whole() -> None:

@@ -49,7 +49,7 @@ LOOKS: dict[str, int] = {
 
 
 def own_names(tree: ast.AST) -> set[str]:
-    """What the file itself defines, as functions or as attributes of its classes."""
+    """The functions of the file and the attributes of its classes."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

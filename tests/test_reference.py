@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OURS = ("logdb", "spark_export")
 REFERENCE = re.compile(r"\b(?:[Aa]s|[Ss]ee|[Ss]ame as) `([\w.]+)`")
 CHECKS = re.compile(r"(?:check|checked)_\w+|key_range|scan_ranges|watched_keys|listed|nanoseconds|endpoints_of")
-"""What looks at an argument and raises TypeError or ValueError."""
+"""Functions that check an argument and raise TypeError or ValueError."""
 
 
 @cache
@@ -86,7 +86,7 @@ def said(name: str, docstring: str) -> str:
 
 
 def wrong(name: str, docstring: str, function: Callable[..., Any]) -> list[str]:
-    """What a caller would miss in the docstring."""
+    """The parts that the docstring lacks."""
     text, tree = said(name, docstring), source_of(function)
     parameters = [each for each in inspect.signature(function).parameters if each not in ("self", "cls")]
     missing = [each for each in parameters if not re.search(rf"`[^`]*\b{each}\b[^`]*`", text)]

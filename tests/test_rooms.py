@@ -115,7 +115,7 @@ def strings_in(path: Path) -> Iterator[str]:
 
 
 def test_suites_take_engines_by_name() -> None:
-    """What a suite needs of an engine is in `Engine`, and in the module of its simulation."""
+    """A suite uses an engine only through `Engine` and the module of its simulation."""
     tests = [path for path in python_files() if path.is_relative_to(ROOT / "tests")]
     assert {path.relative_to(ROOT).as_posix(): engines_named(path) for path in tests if engines_named(path)} == {}
 
