@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from logdb.log.engine import ENGINES
+from logdb.log.engine import ENGINE_OF_NODES, ENGINES
 
 from . import rendering
 from .failing import FAILED, INTERRUPTED, BadInput, Failure
@@ -133,7 +133,9 @@ def _layout(path: Path) -> Layout:
     help="Run this number of equal nodes, each with a server of every role, instead of a process for each server.",
 )
 @click.option(
-    "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="The engine of the shared log."
+    "--engine",
+    type=click.Choice(ENGINES),
+    help=f"The engine of the shared log (default: {ENGINE_OF_NODES} with --nodes, otherwise {ENGINES[0]}).",
 )
 @click.option(
     "--port", type=click.IntRange(1024, 60_000), default=7401, show_default=True, help="The first port to use."
@@ -190,6 +192,7 @@ def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
     given = click.core.ParameterSource.COMMANDLINE
     asked["ordering"], asked["nodes"] = int(asked["ordering"]), int(asked["nodes"] or 0)
     explicit = {name for name in asked if ctx.get_parameter_source(name) is given}
+    asked["engine"] = asked["engine"] or (ENGINE_OF_NODES if asked["nodes"] else ENGINES[0])
     usual = engine_of(asked["engine"]).operations.default_shape
     if asked["nodes"]:
         counts = sorted(explicit & {"shards", "replicas", "ordering", "mapping", "aggregators", "spares"})

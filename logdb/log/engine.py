@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 ENGINES: Final = ("scalog", "multipaxos")
 """The folder names of all engines. The first is the default of a `cluster.toml` without the key `engine`."""
 
+ENGINE_OF_NODES: Final = ENGINES[1]
+"""The default of `logdb cluster up --nodes`: the engine whose commits need the fewest messages on three equal nodes
+(docs/performance.md)."""
+
 MAX_HEADER_BYTES: Final = 16
 """Maximum size of what an engine stores in front of a record's payload: a client id and a sequence number."""
 

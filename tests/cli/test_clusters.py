@@ -21,7 +21,7 @@ from logdb_cli.commands import cli
 import logdb.log
 from logdb.admin.layout import FILE, Layout
 from logdb.admin.processes import running
-from logdb.log.engine import ENGINES
+from logdb.log.engine import ENGINE_OF_NODES, ENGINES
 from logdb.system.directories import holding_process, lock
 from tests.cli.test_processes import started
 from tests.harness.ports import free_addresses, free_ports
@@ -136,7 +136,8 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cluster_of_equal_nodes(path: Path, engine: str) -> None:
-    shape = ("--nodes", 3, "--engine", engine, "--set", "election_ms=2000")
+    named = () if engine == ENGINE_OF_NODES else ("--engine", engine)
+    shape = ("--nodes", 3, *named, "--set", "election_ms=2000")
     up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), *shape))
     assert sorted(up["started"]) == ["n1", "n2", "n3"]
     seen = status("--dir", path)
@@ -163,10 +164,13 @@ def test_a_cluster_of_equal_nodes(path: Path, engine: str) -> None:
     runs = "that server runs on the node with the table [node.n2]"
     assert runs in call("health", "mapping", *asked, code=2)
     assert "has --nodes 3, not 5" in call("up", "--dir", path, "--nodes", 5, code=2)
+    others = next(name for name in ENGINES if name != engine)
+    assert f"has --engine {engine}, not {others}" in call("up", "--dir", path, "--engine", others, code=2)
 
 
 def test_a_storage_server_of_a_node_is_replaced_alone(path: Path) -> None:
-    up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), "--nodes", 3, *PATIENT))
+    shape = ("--nodes", 3, "--engine", ENGINES[0], *PATIENT)
+    up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), *shape))
     with logdb.connect(up["endpoints"]) as db:
         assert db.put(b"1", b"x") == 1
         call("replace-server", "--dir", path, "n2")
