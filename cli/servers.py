@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from logdb.cores.effects import ProtocolViolation
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
 from logdb.system.disk import described
+from logdb.system.event_loop import run
 from logdb.system.logging_setup import log_to_stderr
 
 from .failing import FAILED, BadInput, Failure
@@ -55,7 +55,7 @@ def _serve(path: Path, role: str, name: str) -> None:
     config = _configured(path, role, name)
     log_to_stderr(name)
     try:
-        asyncio.run(serve(config, _ready))
+        run(serve(config, _ready))
     except DamagedJournals as error:
         raise Failure(str(error), STOPPED) from error
     except Insecure as error:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from logdb.system.event_loop import new_event_loop
 from logdb.system.forking import keep_for_ever
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ def shared_loop() -> asyncio.AbstractEventLoop:
     global _loop  # noqa: PLW0603 - there is one for the process
     with _starting:
         if _loop is None:
-            _loop = asyncio.new_event_loop()
+            _loop = new_event_loop()
             threading.Thread(target=_loop.run_forever, name="logdb-loop", daemon=True).start()
         return _loop
 

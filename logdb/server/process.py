@@ -17,6 +17,7 @@ from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.security.authenticator import Authenticator
 from logdb.server.server import Server
 from logdb.system.addresses import joined, parsed
+from logdb.system.event_loop import run
 from logdb.system.signals import stop_requests
 from logdb.transport.connections import raise_open_files
 
@@ -44,7 +45,7 @@ def serve(
     opening = functools.partial(
         EmbeddedBackend.open, path, read_only=False, create=True, compact_above=compact_above, progress=progress
     )
-    asyncio.run(_serve(opening, path, listen, authenticator, ready))
+    run(_serve(opening, path, listen, authenticator, ready))
 
 
 async def _serve(
