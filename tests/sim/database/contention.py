@@ -108,6 +108,7 @@ def contend(
 ) -> list[Increments]:
     """Run client processes with these numbers of coroutines for a time. Returns what each has done. Raises Failure if
     the counters do not hold every acknowledged increment once."""
+    random.seed(seed)  # the pauses between attempts
     world = World(seed)
     simulated = simulation_of(engine)
     shape = replace(simulated.SHAPES[""], clients=0, heartbeat_ns=HEARTBEAT_NS, sync_ns=MILLISECOND)

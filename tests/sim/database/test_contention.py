@@ -18,9 +18,9 @@ engines = pytest.mark.parametrize("engine", ENGINES)
 
 
 def is_fair(busy: Increments, single: Increments) -> bool:
-    """Whether the single coroutine gets a tenth of what it would get alone, without much waiting, and few attempts of
+    """Whether the single coroutine gets a third of what it would get alone, without much waiting, and few attempts of
     all are refused."""
-    is_served = len(single.seconds) > 15 and max(single.seconds) < WAIT_NS / SECOND
+    is_served = len(single.seconds) > 40 and max(single.seconds) < WAIT_NS / SECOND
     return is_served and mean(single.attempts) < 1.5 and mean(busy.attempts) < 1.5
 
 
