@@ -1,4 +1,4 @@
-"""Named logs of a database: append, read, follow, truncate, delete and list."""
+"""Named logs of a database: append, read, follow, truncate, delete and list; their consumers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from logdb.named_logs import Entry, Position
+from logdb.named_logs import ConsumerState, Entry, Position
 
 from . import rendering
 from .encoding import Notation
@@ -53,16 +53,24 @@ def list_(session: Session, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("values", nargs=-1, required=True, metavar="VALUE...")
 @click.option("--txn-id", type=click.IntRange(min=0), metavar="N", help="A number that never decreases along the log.")
+@click.option("--key", metavar="KEY", help="A partition key, for groups of consumers.")
 @notation
 @as_json
 @database
 @click.pass_obj
 def append(
-    session: Session, name: str, values: Sequence[str], txn_id: int | None, notation: Notation, as_json: bool
+    session: Session,
+    name: str,
+    values: Sequence[str],
+    txn_id: int | None,
+    key: str | None,
+    notation: Notation,
+    as_json: bool,
 ) -> None:
     """Append entries to the log NAME in one transaction, and print their positions."""
     with session.open(read_only=False, create=True) as db:
-        positions = db.log(name).extend(map(notation.read_value, values), txn_id=txn_id)
+        partition_key = None if key is None else notation.read_value(key)
+        positions = db.log(name).extend(map(notation.read_value, values), txn_id=txn_id, key=partition_key)
     rendering.rows(("position",), ((str(position),) for position in positions), as_json=as_json)
 
 
@@ -152,4 +160,60 @@ def delete(session: Session, name: str, as_json: bool) -> None:
     """Delete the log NAME with all its entries. Prints the version."""
     with session.open(read_only=False) as db:
         version = db.log(name).delete()
+    rendering.answer(as_json, {"version": version}, f"version {version}")
+
+
+@named_log.group(context_settings={"help_option_names": ["-h", "--help"]})
+def consumer() -> None:
+    """Consumers of a named log: cursors that move in the transactions of their effects."""
+
+
+@consumer.command("list")
+@click.argument("name")
+@as_json
+@database
+@click.pass_obj
+def list_consumers(session: Session, name: str, as_json: bool) -> None:
+    """Print the consumers of the log NAME: partition, position, lag and owner. A group has a row for each partition."""
+    with session.open(read_only=True) as db:
+        states = db.log(name).consumers()
+    positions = [None if state.position is None else str(state.position) for state in states]
+    rows = [(each.name, each.partition, at, each.lag, each.owner) for each, at in zip(states, positions, strict=True)]
+    rendering.rows(ConsumerState._fields, rows, as_json=as_json)
+
+
+@consumer.command("reset")
+@click.argument("name")
+@click.argument("consumer")
+@click.option("--after", callback=_position, metavar="POSITION", help="Continue behind POSITION.")
+@click.option("--since", callback=moment_time, metavar="TIME", help="With the entries committed after TIME (ISO 8601).")
+@click.option("--to-end", is_flag=True, help="Continue with the next entry that is appended.")
+@as_json
+@database
+@click.pass_obj
+def reset_consumer(
+    session: Session,
+    name: str,
+    consumer: str,
+    after: Position | None,
+    since: dt.datetime | None,
+    to_end: bool,
+    as_json: bool,
+) -> None:
+    """Move the cursor of CONSUMER of the log NAME, by default to the first entry. Prints the version."""
+    with session.open(read_only=False) as db:
+        version = db.log(name).consumer(consumer).reset(after, since=since, to_end=to_end)
+    rendering.answer(as_json, {"version": version}, f"version {version}")
+
+
+@consumer.command("delete")
+@click.argument("name")
+@click.argument("consumer")
+@as_json
+@database
+@click.pass_obj
+def delete_consumer(session: Session, name: str, consumer: str, as_json: bool) -> None:
+    """Delete CONSUMER of the log NAME with its cursor. Prints the version."""
+    with session.open(read_only=False) as db:
+        version = db.log(name).consumer(consumer).delete()
     rendering.answer(as_json, {"version": version}, f"version {version}")

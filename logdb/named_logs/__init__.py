@@ -6,10 +6,27 @@ with db.transaction() as txn:
     txn[b"stock/7"] = b"3"
     txn.log("orders").append(b"...")
 for entry in orders.read(after=position): ...
+with orders.consumer("billing") as consumer:
+    consumer.run(lambda txn, entry: txn.put(b"invoice/7", entry.value))
 """
 
+from logdb.named_logs.async_consumer import AsyncConsumer, AsyncGroupConsumer
 from logdb.named_logs.async_log import AsyncNamedLog, AsyncTransactionLog
+from logdb.named_logs.consumer import Consumer, GroupConsumer
+from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import Entry, Position
 from logdb.named_logs.log import NamedLog, TransactionLog
 
-__all__ = ["AsyncNamedLog", "AsyncTransactionLog", "Entry", "NamedLog", "Position", "TransactionLog"]
+__all__ = [
+    "AsyncConsumer",
+    "AsyncGroupConsumer",
+    "AsyncNamedLog",
+    "AsyncTransactionLog",
+    "Consumer",
+    "ConsumerState",
+    "Entry",
+    "GroupConsumer",
+    "NamedLog",
+    "Position",
+    "TransactionLog",
+]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Final, Protocol, TypeVar
 
 from logdb.errors import VersionTrimmed
+from logdb.named_logs.async_consumer import AsyncConsumer, AsyncGroupConsumer, Reader, consumers_of
+from logdb.named_logs.async_consumer import Base as ConsumerBase
+from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import (
     LOGS,
-    PLAIN,
     Appends,
     Entry,
     Layout,
@@ -21,32 +23,13 @@ from logdb.named_logs.layout import (
     check_txn_id,
     checked_position,
     name_in,
+    stored,
 )
 from logdb.store.arguments import checked_wait
 
 T = TypeVar("T")
 PAGE: Final = 128
 """Number of entries that `truncate` reads together."""
-
-
-class Reader(Protocol):
-    """A snapshot or a transaction."""
-
-    def scan(
-        self,
-        start: bytes | None = None,
-        end: bytes | None = None,
-        *,
-        prefix: bytes | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> AsyncIterator[tuple[bytes, bytes]]: ...
-
-
-class Snapshot(Reader, Protocol):
-    """A snapshot, at `version`."""
-
-    version: int
 
 
 class Writer(Appends, Reader, Protocol):
@@ -56,20 +39,14 @@ class Writer(Appends, Reader, Protocol):
     def log(self, name: str) -> AsyncTransactionLog: ...
 
 
-class Base(Protocol):
+class Base(ConsumerBase, Protocol):
     """A database."""
 
-    async def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot: ...
     async def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes: ...
     async def put(self, key: bytes, value: bytes, *, label: str = "") -> int: ...
-    async def delete_range(self, start: bytes | None = None, end: bytes | None = None, *, label: str = "") -> int: ...
     def transaction(
         self, *, read_only: bool = False, label: str = "", guard_writes: bool = False
     ) -> AbstractAsyncContextManager[Any]: ...
-    async def run(self, body: Callable[[Any], Awaitable[Any]]) -> Any: ...
-    def watch(
-        self, prefix: bytes | None = None, *, since: int | None = None, timeout: float | None = None
-    ) -> AsyncIterable[Any]: ...
 
 
 async def names_of(reader: Reader) -> list[str]:
@@ -94,16 +71,16 @@ class AsyncTransactionLog:
     def __init__(self, txn: Writer, name: str) -> None:
         self._txn, self._layout = txn, Layout(name)
 
-    async def append(self, value: bytes, *, txn_id: int | None = None) -> None:
+    async def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> None:
         """As `logdb.named_logs.TransactionLog.append`."""
-        check_entry(value, txn_id)
+        check_entry(value, txn_id, key)
         last = None
         if txn_id is not None:
             last = self._layout.last_own_id(self._txn)
             if last is None:
                 row = await _first(self._txn.scan(*self._layout.id_range, reverse=True, limit=1))
                 last = None if row is None else self._layout.id_of(row[0])
-        self._layout.append(self._txn, value, txn_id, last)
+        self._layout.append(self._txn, value, txn_id, key, last)
 
     @property
     def appended(self) -> list[Position]:
@@ -132,21 +109,23 @@ class AsyncNamedLog:
 
     # ---- appending
 
-    async def append(self, value: bytes, *, txn_id: int | None = None) -> Position:
+    async def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> Position:
         """As `logdb.named_logs.NamedLog.append`."""
         if txn_id is not None:
-            return (await self.extend([value], txn_id=txn_id))[0]
-        check_entry(value, None)
-        return self._layout.position(await self._db.append(self._layout.entries, PLAIN + value))
+            return (await self.extend([value], txn_id=txn_id, key=key))[0]
+        check_entry(value, None, key)
+        return self._layout.position(await self._db.append(self._layout.entries, stored(value, None, key)))
 
-    async def extend(self, values: Iterable[bytes], *, txn_id: int | None = None) -> list[Position]:
+    async def extend(
+        self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
+    ) -> list[Position]:
         """As `logdb.named_logs.NamedLog.extend`."""
         listed = list(values)
 
         async def body(txn: Writer) -> AsyncTransactionLog:
             log = txn.log(self.name)
             for value in listed:
-                await log.append(value, txn_id=txn_id)
+                await log.append(value, txn_id=txn_id, key=key)
             return log
 
         if not listed:
@@ -218,6 +197,21 @@ class AsyncNamedLog:
         """As `logdb.named_logs.NamedLog.last`."""
         entry = await _first(self.read(reverse=True, limit=1))
         return None if entry is None else entry.position
+
+    # ---- consumers
+
+    def consumer(self, name: str) -> AsyncConsumer:
+        """As `logdb.named_logs.NamedLog.consumer`."""
+        return AsyncConsumer(self._db, self._layout, name)
+
+    def group(self, name: str, *, partitions: int = 8, lease: float = 10.0) -> AsyncGroupConsumer:
+        """As `logdb.named_logs.NamedLog.group`, for `async with`."""
+        return AsyncGroupConsumer(self._db, self._layout, name, partitions, lease)
+
+    async def consumers(self) -> list[ConsumerState]:
+        """As `logdb.named_logs.NamedLog.consumers`."""
+        names = await consumers_of(await self._db.at(), self._layout)
+        return [state for name in names for state in await self.consumer(name).states()]
 
     # ---- truncating
 

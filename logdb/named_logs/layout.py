@@ -6,8 +6,10 @@ The keys of the log `n`; the versions and indexes are made by commits (`Transact
     (None, "logdb.logs", n, 1) id version index             an entry with this transaction id; its value is the index of
                                                             the entry
     (None, "logdb.logs", n, 2) version index                an entry
+    (None, "logdb.logs", n, 3, consumer, ...)               a consumer: see `cursors.py`
 
-The value of an entry is a byte that says whether a transaction id (8 bytes) follows, that id, and the value.
+The value of an entry is a byte that says what precedes the value: a transaction id (8 bytes), a partition key (2 bytes
+for its length, and the key), both, or nothing.
 
 Invariant: transaction ids do not decrease along a log. An append with an id reads the last one in its transaction.
 """
@@ -23,10 +25,13 @@ from logdb.store.limits import MAX_VALUE_BYTES
 from logdb.store.records import APPENDED_BYTES, INDEX_BYTES, VERSION_BYTES
 
 LOGS: Final = Subspace(None, "logdb.logs")
-CREATED, IDS, ENTRIES = 0, 1, 2
-PLAIN, WITH_ID = b"\0", b"\1"
+CREATED, IDS, ENTRIES, CONSUMERS = 0, 1, 2, 3
+HAS_ID, HAS_KEY = 1, 2
+"""Bits of the first byte of an entry."""
 ID_BYTES: Final = 8
-MAX_ENTRY_BYTES: Final = MAX_VALUE_BYTES - 1 - ID_BYTES
+KEY_LENGTH_BYTES: Final = 2
+MAX_PARTITION_KEY_BYTES: Final = 1_024
+MAX_ENTRY_BYTES: Final = MAX_VALUE_BYTES - 1 - ID_BYTES - KEY_LENGTH_BYTES - MAX_PARTITION_KEY_BYTES
 _LAST_INDEX: Final = (1 << 8 * INDEX_BYTES) - 1
 _TEXT_END: Final = re.compile(rb"\x00(?!\xff)")
 
@@ -51,12 +56,13 @@ class Position(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a named log: its `position`, its `value`, and `txn_id`, the transaction id that it was appended with
-    (None: without one)."""
+    """An entry of a named log: its `position`, its `value`, and what it was appended with, None if without: `txn_id`,
+    the transaction id, and `key`, the partition key."""
 
     position: Position
     value: bytes
     txn_id: int | None
+    key: bytes | None = None
 
 
 class Appends(Protocol):
@@ -106,11 +112,19 @@ class Layout:
 
     def entry(self, key: bytes, value: bytes) -> Entry:
         """The entry in a row. Raises ValueError."""
-        if value[:1] == PLAIN:
+        if value[:1] == b"\0":
             return Entry(self.position(key), value[1:], None)
-        if value[:1] == WITH_ID and len(value) > ID_BYTES:
-            return Entry(self.position(key), value[1 + ID_BYTES :], int.from_bytes(value[1 : 1 + ID_BYTES]))
-        raise ValueError(f"what is at position {self.position(key)} of log {self.name!r} is not an entry")
+        txn_id = partition_key = None
+        flags, at = value[0] if value else -1, 1
+        if flags & HAS_ID:
+            txn_id, at = int.from_bytes(value[at : at + ID_BYTES]), at + ID_BYTES
+        if flags & HAS_KEY:
+            at += KEY_LENGTH_BYTES
+            length = int.from_bytes(value[at - KEY_LENGTH_BYTES : at])
+            partition_key, at = value[at : at + length], at + length
+        if not 0 < flags <= HAS_ID | HAS_KEY or len(value) < at:
+            raise ValueError(f"what is at position {self.position(key)} of log {self.name!r} is not an entry")
+        return Entry(self.position(key), value[at:], txn_id, partition_key)
 
     def changed(self, changes: Mapping[bytes, bytes | None], after: Position | None) -> list[Entry]:
         """The entries behind `after` that a commit has appended, in order. Raises ValueError."""
@@ -150,14 +164,14 @@ class Layout:
 
     # ---- appending
 
-    def append(self, txn: Appends, value: bytes, txn_id: int | None, last: int | None) -> None:
+    def append(self, txn: Appends, value: bytes, txn_id: int | None, key: bytes | None, last: int | None) -> None:
         """Append in a transaction. `last`: the last transaction id of the log, if one is given. Raises ValueError."""
         if txn_id is None:
-            txn.append(self.entries, PLAIN + value)
+            txn.append(self.entries, stored(value, None, key))
             return
         if last is not None and txn_id < last:
             raise ValueError(f"transaction ids of log {self.name!r} do not decrease: {txn_id} comes after {last}")
-        txn.append(self.entries, WITH_ID + txn_id.to_bytes(ID_BYTES) + value)
+        txn.append(self.entries, stored(value, txn_id, key))
         txn.append(self.id_key(txn_id), next(reversed(txn.appends))[-INDEX_BYTES:])
 
     def appended(self, txn: Appends) -> list[Position]:
@@ -174,7 +188,18 @@ def name_in(key: bytes) -> str:
     return str(name)
 
 
-def check_entry(value: bytes, txn_id: int | None) -> None:
+def stored(value: bytes, txn_id: int | None, key: bytes | None) -> bytes:
+    """The value of an entry's row."""
+    flags = (0 if txn_id is None else HAS_ID) | (0 if key is None else HAS_KEY)
+    head = bytes([flags])
+    if txn_id is not None:
+        head += txn_id.to_bytes(ID_BYTES)
+    if key is not None:
+        head += len(key).to_bytes(KEY_LENGTH_BYTES) + key
+    return head + value
+
+
+def check_entry(value: bytes, txn_id: int | None, key: bytes | None) -> None:
     """Raises TypeError, ValueError."""
     if type(value) is not bytes:
         raise TypeError(f"the value of an entry must be bytes, not {type(value).__name__}")
@@ -182,6 +207,11 @@ def check_entry(value: bytes, txn_id: int | None) -> None:
         raise ValueError(f"the value of an entry has {len(value):,} bytes, the limit is {MAX_ENTRY_BYTES:,}")
     if txn_id is not None:
         check_txn_id(txn_id)
+    if key is not None:
+        if type(key) is not bytes:
+            raise TypeError(f"a partition key must be bytes, not {type(key).__name__}")
+        if len(key) > MAX_PARTITION_KEY_BYTES:
+            raise ValueError(f"a partition key has {len(key):,} bytes, the limit is {MAX_PARTITION_KEY_BYTES:,}")
 
 
 def check_txn_id(txn_id: int) -> None:

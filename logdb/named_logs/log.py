@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from logdb.errors import VersionTrimmed
+from logdb.named_logs.consumer import Base as ConsumerBase
+from logdb.named_logs.consumer import Consumer, GroupConsumer, Reader, consumers_of
+from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import (
     LOGS,
-    PLAIN,
     Appends,
     Entry,
     Layout,
@@ -21,28 +23,9 @@ from logdb.named_logs.layout import (
     check_txn_id,
     checked_position,
     name_in,
+    stored,
 )
 from logdb.store.arguments import checked_wait
-
-
-class Reader(Protocol):
-    """A snapshot or a transaction."""
-
-    def scan(
-        self,
-        start: bytes | None = None,
-        end: bytes | None = None,
-        *,
-        prefix: bytes | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[tuple[bytes, bytes]]: ...
-
-
-class Snapshot(Reader, Protocol):
-    """A snapshot, at `version`."""
-
-    version: int
 
 
 class Writer(Appends, Reader, Protocol):
@@ -52,20 +35,14 @@ class Writer(Appends, Reader, Protocol):
     def log(self, name: str) -> TransactionLog: ...
 
 
-class Base(Protocol):
+class Base(ConsumerBase, Protocol):
     """A database."""
 
-    def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot: ...
     def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes: ...
     def put(self, key: bytes, value: bytes, *, label: str = "") -> int: ...
-    def delete_range(self, start: bytes | None = None, end: bytes | None = None, *, label: str = "") -> int: ...
     def transaction(
         self, *, read_only: bool = False, label: str = "", guard_writes: bool = False
     ) -> AbstractContextManager[Any]: ...
-    def run(self, body: Callable[[Any], Any]) -> Any: ...
-    def watch(
-        self, prefix: bytes | None = None, *, since: int | None = None, timeout: float | None = None
-    ) -> Iterator[Any]: ...
 
 
 def names_of(reader: Reader) -> Iterator[str]:
@@ -83,20 +60,20 @@ class TransactionLog:
     def __init__(self, txn: Writer, name: str) -> None:
         self._txn, self._layout = txn, Layout(name)
 
-    def append(self, value: bytes, *, txn_id: int | None = None) -> None:
+    def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> None:
         """Append an entry with this `value` when the transaction commits. `txn_id`: as `NamedLog.append`; the
-        transaction conflicts with another one that appends with an id.
+        transaction conflicts with another one that appends with an id. `key`: the partition key, as `NamedLog.append`.
 
         Raises TypeError, ValueError (also for an id that is less than the last one), and as `Transaction.append`.
         """
-        check_entry(value, txn_id)
+        check_entry(value, txn_id, key)
         last = None
         if txn_id is not None:
             last = self._layout.last_own_id(self._txn)
             if last is None:
-                for key, _ in self._txn.scan(*self._layout.id_range, reverse=True, limit=1):
-                    last = self._layout.id_of(key)
-        self._layout.append(self._txn, value, txn_id, last)
+                for row, _ in self._txn.scan(*self._layout.id_range, reverse=True, limit=1):
+                    last = self._layout.id_of(row)
+        self._layout.append(self._txn, value, txn_id, key, last)
 
     @property
     def appended(self) -> list[Position]:
@@ -131,29 +108,32 @@ class NamedLog:
 
     # ---- appending
 
-    def append(self, value: bytes, *, txn_id: int | None = None) -> Position:
+    def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> Position:
         """Append an entry with this `value`. Returns its position, once it is durable.
 
         Appends without `txn_id` do not conflict with each other. `txn_id`: a number of the application, from 0 to
-        2^64 - 1, that never decreases along the log, by which `read` finds the entry.
+        2^64 - 1, that never decreases along the log, by which `read` finds the entry. `key`: the partition key, up to
+        1,024 bytes: in a group of consumers, one member at a time has all entries of a key.
 
         Raises TypeError, ValueError (also for an id that is less than the last one); ConflictError if others append
         with ids all the time; and as `Database.append`.
         """
         if txn_id is not None:
-            return self.extend([value], txn_id=txn_id)[0]
-        check_entry(value, None)
-        return self._layout.position(self._db.append(self._layout.entries, PLAIN + value))
+            return self.extend([value], txn_id=txn_id, key=key)[0]
+        check_entry(value, None, key)
+        return self._layout.position(self._db.append(self._layout.entries, stored(value, None, key)))
 
-    def extend(self, values: Iterable[bytes], *, txn_id: int | None = None) -> list[Position]:
-        """Append entries with these `values` in one transaction, all with `txn_id`. Returns their positions, once they
-        are durable. Raises as `append`, and TransactionTooLarge."""
+    def extend(
+        self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
+    ) -> list[Position]:
+        """Append entries with these `values` in one transaction, all with `txn_id` and the partition `key`. Returns
+        their positions, once they are durable. Raises as `append`, and TransactionTooLarge."""
         listed = list(values)
 
         def body(txn: Writer) -> TransactionLog:
             log = txn.log(self.name)
             for value in listed:
-                log.append(value, txn_id=txn_id)
+                log.append(value, txn_id=txn_id, key=key)
             return log
 
         if not listed:
@@ -238,6 +218,32 @@ class NamedLog:
     def last(self) -> Position | None:
         """The position of the last entry, None if there is none. Raises as `Database.scan`."""
         return next((entry.position for entry in self.read(reverse=True, limit=1)), None)
+
+    # ---- consumers
+
+    def consumer(self, name: str) -> Consumer:
+        """The consumer `name` of this log, whose cursor moves in the transactions of its effects. Its first transaction
+        creates it, at the first entry. Raises TypeError, ValueError."""
+        return Consumer(self._db, self._layout, name)
+
+    def group(self, name: str, *, partitions: int = 8, lease: float = 10.0) -> GroupConsumer:
+        """A member of the group of consumers `name`, which share the entries of this log; `with` makes it a member.
+
+        `partitions`: the number of partitions, fixed by the first member; an entry belongs to one by its partition key,
+        or by its position if it has none. `lease`: the time in seconds after which another member takes over the
+        partitions of this one when it has sent no heartbeat. It sends one between transactions, three times in a lease,
+        so a lease must be longer than a transaction of the body.
+
+        Raises TypeError, ValueError; entering it raises ValueError for another number of partitions, and LogDBError
+        for a consumer that is not a group.
+        """
+        return GroupConsumer(self._db, self._layout, name, partitions, lease)
+
+    def consumers(self) -> list[ConsumerState]:
+        """The state of all consumers, in order of their names: one for each partition. Reads the entries that they have
+        not consumed. Raises as `Database.scan`."""
+        names = list(consumers_of(self._db.at(), self._layout))
+        return [state for name in names for state in self.consumer(name).states()]
 
     # ---- truncating
 

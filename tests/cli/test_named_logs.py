@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import logdb
+
 from .conftest import Run, documents
 
 
@@ -34,3 +38,24 @@ def test_what_is_refused(run: Run) -> None:
     assert "4 comes after 5" in run("named-log", "append", "orders", "2", "--txn-id", 4, code=2).stderr
     assert "not a position" in run("named-log", "truncate", "orders", "first", code=2).stderr
     assert "give one of" in run("named-log", "read", "orders", "--after", "1.0", "--from-txn-id", 1, code=2).stderr
+
+
+def test_consumers_are_listed_reset_and_deleted(run: Run, db: Path) -> None:
+    run("named-log", "append", "orders", "1", "2", "3", "--key", "k")
+    with logdb.open(db) as opened:
+        assert [entry.key for entry in opened.log("orders").read()] == [b"k"] * 3
+        opened.log("orders").consumer("billing").run(lambda txn, entry: None, limit=2)
+    row = {"name": "billing", "partition": 0, "position": "1.1", "lag": 1, "owner": None}
+    assert documents(run("named-log", "consumer", "list", "orders", "--json")) == [row]
+    assert run("named-log", "consumer", "list", "orders").stdout == "billing\t0\t1.1\t1\t\n"
+    assert run("named-log", "consumer", "reset", "orders", "billing").stdout.startswith("version ")
+    found = documents(run("named-log", "consumer", "list", "orders", "--json"))
+    assert found == [{**row, "position": None, "lag": 3}]
+    run("named-log", "consumer", "reset", "orders", "billing", "--after", "1.0")
+    assert run("named-log", "consumer", "list", "orders").stdout == "billing\t0\t1.0\t2\t\n"
+    run("named-log", "consumer", "reset", "orders", "billing", "--to-end", "--json")
+    assert run("named-log", "consumer", "list", "orders").stdout == "billing\t0\t1.2\t0\t\n"
+    run("named-log", "consumer", "reset", "orders", "billing", "--since", "2000-01-01T00:00:00Z")
+    assert "one of" in run("named-log", "consumer", "reset", "orders", "x", "--after", "1.0", "--to-end", code=2).stderr
+    assert "version" in documents(run("named-log", "consumer", "delete", "orders", "billing", "--json"))[0]
+    assert run("named-log", "consumer", "list", "orders").stdout == ""

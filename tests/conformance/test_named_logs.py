@@ -158,7 +158,7 @@ def test_logs_are_listed_by_name(world: World) -> None:
 def test_a_log_behaves_as_a_list(world: World) -> None:
     """The model: a list of entries, under random appends, transactions, truncations and compactions."""
     draw, db = Random(5), world.db
-    model: list[tuple[Position, bytes, int | None]] = []
+    model: list[Entry] = []
     last = 0
     for step in range(60):
         log, kind = db.log("orders"), draw.random()
@@ -166,14 +166,15 @@ def test_a_log_behaves_as_a_list(world: World) -> None:
             txn_id = None if draw.random() < 0.5 else last + draw.choice([0, 1, 5])
             last = last if txn_id is None else txn_id
             value = b"%d" % step * draw.choice([1, 1, 3_000])
-            model.append((log.append(value, txn_id=txn_id), value, txn_id))
+            key = draw.choice([None, b"", b"key"])
+            model.append(Entry(log.append(value, txn_id=txn_id, key=key), value, txn_id, key))
         elif kind < 0.6:
             with db.transaction() as txn:
                 some = [b"%d.%d" % (step, number) for number in range(draw.choice([1, 2, 5]))]
                 for value in some:
                     txn.log("orders").append(value)
                 txn.log("other").append(b"x")
-            model += [(at, value, None) for at, value in zip(txn.log("orders").appended, some, strict=True)]
+            model += [Entry(at, value, None) for at, value in zip(txn.log("orders").appended, some, strict=True)]
         elif kind < 0.65 and model:
             before = draw.choice(model)[0]
             log.truncate(before)
@@ -186,7 +187,7 @@ def test_a_log_behaves_as_a_list(world: World) -> None:
             start, limit = draw.choice(model), draw.choice([1, 3, None])
             assert list(log.read(start[0], limit=limit)) == model[model.index(start) + 1 :][:limit]
             wanted = draw.randint(0, last + 1)
-            found = [at for at, (_, _, txn_id) in enumerate(model) if txn_id is not None and txn_id >= wanted]
+            found = [at for at, entry in enumerate(model) if entry.txn_id is not None and entry.txn_id >= wanted]
             read = list(log.read(from_txn_id=wanted))
             assert read[-len(model[found[0] :]) :] == model[found[0] :] if found else set(read) <= set(model)
     log = db.log("orders")

@@ -108,6 +108,12 @@ class BlockingLog(Blocking):
     def subscribe(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         return self._loop.iterate(self._loop.call(self._target.subscribe, *args, **kwargs))
 
+    def consumer(self, name: str) -> BlockingConsumer:
+        return BlockingConsumer(self._target.consumer(name), self._loop)
+
+    def group(self, name: str, **options: Any) -> BlockingConsumer:
+        return BlockingConsumer(self._target.group(name, **options), self._loop)
+
     def __len__(self) -> int:
         return self._loop.run(self._target.count())  # type: ignore[no-any-return]
 
@@ -118,6 +124,32 @@ class BlockingLog(Blocking):
     @property
     def last(self) -> Any:
         return self._loop.run(self._target.last())
+
+
+class BlockingConsumer(Blocking):
+    """A consumer of `logdb.aio` with the interface of `logdb.named_logs.Consumer`. The body of `run` is a plain
+    function; it runs in a thread, so that it may wait for the loop."""
+
+    def run(self, body: Callable[[Any, Any], Any], **options: Any) -> int:
+        async def awaited(txn: Any, entry: Any) -> None:
+            await asyncio.to_thread(body, BlockingTransaction(txn, self._loop), entry)
+
+        return self._loop.run(self._target.run(awaited, **options))  # type: ignore[no-any-return]
+
+    def __enter__(self) -> BlockingConsumer:
+        self._loop.run(self._target.__aenter__())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._loop.run(self._target.__aexit__(*error))
+
+    @property
+    def position(self) -> Any:
+        return self._loop.run(self._target.position())
+
+    @property
+    def lag(self) -> int:
+        return self._loop.run(self._target.lag())  # type: ignore[no-any-return]
 
 
 class BlockingTransaction(Blocking):

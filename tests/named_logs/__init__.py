@@ -1,0 +1,1 @@
+"""Named logs and their consumers, below the interface of a database."""
