@@ -517,9 +517,23 @@ class Database:
     async def run(
         self, body: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
+    @overload
+    async def run(
+        self,
+        body: Callable[[Transaction], T],
+        *,
+        read_only: bool = False,
+        label: str | None = None,
+        attempts: int = ATTEMPTS,
+        timeout: float | None = None,
+    ) -> T: ...
+    @overload
+    async def run(
+        self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
     async def run(  # type: ignore[misc]  # a parameter of the body may have the name of an option
         self,
-        body: Callable[..., Awaitable[T]],
+        body: Callable[..., Any],
         *args: Any,
         read_only: bool = False,
         label: str | None = None,
@@ -527,7 +541,8 @@ class Database:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> T:
-        """As `logdb.Database.run`, for an async function `body(txn, *args, **kwargs)`.
+        """As `logdb.Database.run`, for an async function `body(txn, *args, **kwargs)`, or for a plain one that awaits
+        nothing, because it only writes.
 
         Behind endpoints, `body` may read a version that this process has just written and that is not durable yet. If
         that version is lost, or others have written since, the result of `body` is discarded and it runs again. Until
@@ -539,11 +554,11 @@ class Database:
     async def attempt(
         self,
         options: RunOptions,
-        body: Callable[Concatenate[Transaction, P], Awaitable[T]],
+        body: Callable[Concatenate[Transaction, P], Awaitable[T] | T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """As `run`, with its `options`. Raises TypeError for a plain function."""
+        """As `run`, with its `options`."""
         check_body(body)
         attempts = Attempts(options)
         may_speculate = not options.read_only
@@ -558,12 +573,8 @@ class Database:
                         self._host, options.read_only, options.label, False, may_speculate=may_speculate
                     ) as txn:
                         attempts.begin(txn)
-                        running = body(txn, *args, **kwargs)
-                        if not isinstance(running, Awaitable):
-                            raise TypeError(
-                                "run of logdb.aio takes an async function; that of logdb.Database a plain one"
-                            )
-                        return await running
+                        result = body(txn, *args, **kwargs)
+                        return await result if isinstance(result, Awaitable) else result
                 except Misspeculated:
                     may_speculate = False
                 except ConflictError as conflict:

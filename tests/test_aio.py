@@ -16,6 +16,7 @@ from logdb.api import opening
 from logdb.embedded import EmbeddedBackend
 from logdb.log.segments import Disk
 from tests.harness.opening import on_coroutines, open_database
+from tests.harness.served import Served
 
 
 class GatedDisk(Disk):
@@ -453,3 +454,50 @@ def test_run_shows_its_attempts_and_ends_in_time() -> None:
                 await db.run(lambda txn: place(txn, 0), read_only=True)
 
     asyncio.run(main())
+
+
+@logdb.transactional(label="audit")
+def leave_note(txn: Any, text: bytes) -> bytes:
+    """A body for both faces: it awaits nothing."""
+    txn.append(b"note/", text)
+    txn.delete_prefix(b"draft/")
+    return text
+
+
+@pytest.mark.parametrize("where", ["memory", "server"])
+def test_a_plain_body_that_awaits_nothing_runs_on_both_faces(tmp_path: Path, where: str) -> None:
+    def put(txn: Any, value: bytes) -> None:
+        txn.put(b"k", value)
+
+    async def both(db: logdb.aio.Database) -> None:
+        await db.put(b"draft/1", b"x")
+        assert await leave_note(db, b"one") == b"one"
+        await db.run(put, b"1")
+        assert await db.run(lambda txn: txn.get(b"k"), read_only=True) == b"1"
+        async with db.transaction() as txn:
+            assert leave_note(txn, b"two") == b"two"
+        rows = [row async for row in db.scan()]
+        assert [value for _, value in rows] == [b"1", b"one", b"two"]
+        changes = [change async for change in db.watch(since=0, timeout=0)]
+        assert [change.label for change in changes[1:3]] == ["audit", "put"]
+
+    async def in_memory() -> None:
+        async with await logdb.aio.open(":memory:") as db:
+            await both(db)
+
+    async def on_server(address: str) -> None:
+        async with await logdb.aio.connect(address) as db:
+            await both(db)
+
+    if where == "memory":
+        asyncio.run(in_memory())
+        with logdb.open(":memory:") as db:
+            leave_note(db, b"one")
+            db.run(put, b"1")
+            assert [value for _, value in db.scan()] == [b"1", b"one"]
+    else:
+        served = Served(tmp_path / "db")
+        try:
+            asyncio.run(on_server(served.address))
+        finally:
+            served.close()

@@ -115,12 +115,14 @@ class ServerConfig:
 
 
 class Metric(NamedTuple):
-    """A number that a role exports to Prometheus. `is_counter`: it only grows."""
+    """A number that a role exports to Prometheus. `is_counter`: it only grows. `labels`: (name, value) pairs; metrics
+    of one name have labels of the same names."""
 
     name: str
     help: str
     value: float
     is_counter: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 def _always_ready(core: Any) -> bool:

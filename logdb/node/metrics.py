@@ -86,10 +86,12 @@ class NodeMetrics(Collector):
         for server in self._node.servers:
             for metric in _metrics_of(server):
                 family = families.get(metric.name)
+                own = [name for name, _ in metric.labels]
                 if family is None:
                     kind = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
-                    family = families[metric.name] = kind(metric.name, metric.help, labels=labels)
-                family.add_metric([server.role.name] if labels else [], metric.value)
+                    family = families[metric.name] = kind(metric.name, metric.help, labels=(*labels, *own))
+                values = [value for _, value in metric.labels]
+                family.add_metric([server.role.name, *values] if labels else values, metric.value)
         yield from families.values()
 
 

@@ -67,6 +67,13 @@ def _metrics(core: MappingServer) -> Iterable[Metric]:
     yield Metric("logdb_comparisons", agreed, core.comparison.agreed, is_counter=True)
     yield Metric("logdb_reads", "Reads answered.", core.answers.answered, is_counter=True)
     yield Metric("logdb_verdicts", "Verdicts pushed to clients.", core.verdicts.pushed, is_counter=True)
+    counts = core.replica.coordinator.counts
+    commits = "Commit records that it has applied since it started."
+    yield Metric("logdb_commits", commits, counts.commits, is_counter=True)
+    aborts = "Commit records that it has not applied since it started, by reason and by label of the transaction."
+    for reason, label, number in counts.listed():
+        labels = (("reason", reason), ("label", label))
+        yield Metric("logdb_aborts", aborts, number, is_counter=True, labels=labels)
 
 
 def build_mapping_server(

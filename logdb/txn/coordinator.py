@@ -43,6 +43,7 @@ from logdb.store.records import (
 )
 from logdb.txn.ledger import Ledger, StateRow, Stretches
 from logdb.txn.validation import COMMITTED, Reason, Verdict, validate
+from logdb.txn.verdict_counts import VerdictCounts
 
 _U64 = Struct("<Q")
 _PIN_ROWS, _FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW, _RELOCATED_ROW = b"p", b"f", b"d", b"c", b"m"
@@ -91,12 +92,14 @@ class Coordinator:
 
     `applied`: the GSN of the last record delivered. `floor`: the oldest version that can be read. `relocated_from`: the
     first copy of a compaction that has not ended, 0 if there is none. `reach`: in a cluster, a compaction may trim the
-    records before this GSN, so a transaction that refers to a large value there aborts.
+    records before this GSN, so a transaction that refers to a large value there aborts. `counts`: of the verdicts that
+    this process has decided, no part of the state.
     """
 
     def __init__(self, key_map: KeyMap) -> None:
         self.map = key_map
         self.ledger = Ledger()
+        self.counts = VerdictCounts()
         self.applied = 0
         self.floor = 0
         self.reach = 0
@@ -114,7 +117,7 @@ class Coordinator:
     def deliver(self, gsn: int, commit: Commit) -> Verdict:
         """Decide the commit record at `gsn` and apply its writes if it committed."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
-        client, sequence, writes, _, _, reads, ranges, conditions, deletes, appended = commit
+        client, sequence, writes, _, label, reads, ranges, conditions, deletes, appended = commit
         assert not appended, "the keys of appends are made before"
         if gsn <= self._trusted_through:
             verdict = self._trusted_verdict(gsn, commit)
@@ -132,8 +135,10 @@ class Coordinator:
             verdict = Verdict(Reason.TOO_OLD)
         if verdict is COMMITTED:
             self.map.apply(gsn, writes, deletes)
+            self.counts.commits += 1
         else:
             self.ledger.abort(gsn)
+            self.counts.add_abort(verdict.reason, label)
         self.applied = gsn
         return verdict
 

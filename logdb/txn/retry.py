@@ -166,6 +166,9 @@ def transactional(
     result is a coroutine function, to be called with a database of `logdb.aio`. `read_only`: the transaction only
     reads. `label`: names the transaction in the conflicts of others (default: the function's qualified name).
 
+    A plain function that awaits nothing may also be called with a database of `logdb.aio`; the result is a coroutine
+    then. Called with a transaction, the function is part of that transaction.
+
     Raises TypeError, ValueError; a call raises the last ConflictError, what the function raises, and what a transaction
     raises at its end; and LogDBError inside another transaction that runs this way on the same database: pass that
     transaction on.
@@ -181,14 +184,18 @@ def transactional(
 
             @functools.wraps(body)
             async def in_coroutine(db: Any, /, *args: Any, **kwargs: Any) -> Any:
+                if isinstance(db, Workspace):
+                    return await body(db, *args, **kwargs)
                 return await db.attempt(options, body, *args, **kwargs)
 
             return in_coroutine
 
         @functools.wraps(body)
-        def in_transaction(db: Transactional, /, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(db, Transaction):
+        def in_transaction(db: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(db, Workspace):
                 return body(db, *args, **kwargs)
+            if hasattr(type(db), "attempt"):  # a database of logdb.aio
+                return db.attempt(options, body, *args, **kwargs)
             return attempt(db, options, body, *args, **kwargs)
 
         return in_transaction

@@ -64,6 +64,9 @@ def test_commits_are_read_at_every_server(processes: Processes) -> None:
         )
     assert processes.metric("m1", "logdb_verdicts_total") >= 2  # a repeated request gets the verdict again
     assert processes.metric("m2", "logdb_reads_total") >= 2
+    aborts = 'logdb_aborts_total{label="",reason="conflict"}'
+    assert processes.metric("m1", aborts) == 1
+    assert processes.metric("m1", "logdb_commits_total") >= 1  # the first one may have come with a checkpoint
     assert processes.metric("m1", "logdb_applied_gsn") >= lost.version
 
 
