@@ -27,10 +27,10 @@ PAGES = (
     "logdb.log",
     "logdb.named_logs",
     "logdb.tables",
-    "spark_export",
+    "logdb_spark",
 )
-NO_SUBMODULE = r"!spark_export\."
-"""`spark_export.session` is a function in `__all__`, and also a module."""
+NO_SUBMODULE = r"!logdb_spark\."
+"""`logdb_spark.session` is a function in `__all__`, and also a module."""
 
 
 def prepare(page: ModuleType) -> None:
@@ -52,7 +52,8 @@ def prepare(page: ModuleType) -> None:
 
 
 def build(folder: Path) -> None:
-    """Write the reference as HTML into a folder. Raises the first warning."""
+    """Write the reference of this checkout as HTML into a folder. Raises the first warning."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name in PAGES:

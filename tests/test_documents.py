@@ -14,10 +14,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from logdb import errors
 
 ROOT = Path(__file__).resolve().parent.parent
 GLOBS = ("*.md", "docs/*.md", "logdb/**/*.md")
@@ -67,7 +70,7 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
     for name, arguments in (("logdb", "-m logdb_cli "), ("python3", "")):
         (commands / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n')
         (commands / name).chmod(0o755)
-    return os.environ | {"PATH": f"{commands}:{os.environ['PATH']}"}
+    return os.environ | {"PATH": f"{commands}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -142,6 +145,18 @@ def test_the_readme_is_short_and_links_every_document() -> None:
     assert readme.count("\n") <= 160
     pages = {name for name in PAGES if not name.startswith("logdb/")}
     assert pages - {"README.md"} <= set(LINK.findall(readme))
+
+
+def test_troubleshooting_has_every_error() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", PAGES["docs/troubleshooting.md"].read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(set(errors.__all__) - {"Advice", "LogDBError"})
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    found = re.search(r"^## (.*)$", PAGES["CHANGELOG.md"].read_text(), re.MULTILINE)
+    assert found is not None
+    assert found[1] in (version, f"{version} (not released yet)")
 
 
 # ---- ARCHITECTURE.md

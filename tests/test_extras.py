@@ -17,10 +17,10 @@ from tests.test_house import ROOT
 NEEDS = {
     "": ["logdb", "logdb.aio", "logdb.log", "logdb.api.inspection", "logdb_cli.commands"],
     "cluster": ["logdb.clients.connecting", "logdb.node.process", "logdb.server.process", "examples.marketplace"],
-    "spark": ["spark_export", "spark_export.cluster_source", "spark_export.server_source"],
+    "spark": ["logdb_spark", "spark_export", "spark_export.cluster_source", "spark_export.server_source"],
     "delta": ["spark_export.delta", "deltalake"],
     "flights": ["examples.flights"],
-    "docs": ["pdoc", "spark_export"],
+    "docs": ["pdoc", "logdb_spark"],
 }
 """The modules that must be importable with an extra; they import the rest."""
 
