@@ -70,6 +70,7 @@ for command in (
     transfer.import_,
     transfer.export,
     upkeep.info,
+    upkeep.stats,
     upkeep.compact,
     upkeep.pin,
     upkeep.unpin,

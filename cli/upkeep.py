@@ -1,4 +1,4 @@
-"""Maintenance of a database: info, compact, pin, unpin, checkpoint, verify, audit."""
+"""Maintenance of a database: info, stats, compact, pin, unpin, checkpoint, verify, audit."""
 
 from __future__ import annotations
 
@@ -110,6 +110,42 @@ def info(session: Session, count: bool, as_json: bool) -> None:
             ("checkpoint", f"{found.map_bytes:,} bytes"),
             ("in memory", f"{found.memory_bytes:,} bytes of the map"),
         ]
+    width = max(len(name) for name, _ in lines)
+    for name, what in lines:
+        click.echo(f"{name:{width}}  {what}")
+
+
+@click.command()
+@as_json
+@database
+@click.pass_obj
+def stats(session: Session, as_json: bool) -> None:
+    """Show numbers about a running database: sizes, garbage, memory, commits, aborts and latencies.
+
+    With --endpoints they are those of the server, or of the mapping server of a cluster that answers.
+    `logdb cluster status` shows all servers.
+    """
+    with session.open(read_only=True) as db:
+        found = db.stats()
+    if as_json:
+        rendering.emit(found._asdict())
+        return
+    lines = [
+        ("database", found.path),
+        ("versions", f"{found.oldest_version} to {found.version}, {found.pins} pinned"),
+        ("keys", f"at most {found.max_keys:,}"),
+        ("log", f"{found.log_bytes:,} bytes, of which {found.garbage:.0%} are garbage at least"),
+        ("live data", f"about {found.live_bytes:,} bytes"),
+        ("checkpoint", f"{found.map_bytes:,} bytes in {found.map_runs} runs"),
+        ("in memory", f"{found.memory_bytes:,} bytes of the map, {found.cache_bytes:,} bytes of cached records"),
+    ]
+    if found.process_bytes is not None:
+        lines += [("process", f"{found.process_bytes:,} bytes of memory, {found.leased_snapshots} snapshots in use")]
+    lines += [("commits", f"{found.commits:,} applied since the process started")]
+    for reason, label, number in found.aborts:
+        lines += [("aborts", f"{number:,} for {reason}" + (f" of {label!r}" if label else ""))]
+    lines += [("round trip", f"{1e3 * found.read_s:.2f} ms")]
+    lines += [("sync", f"about {1e3 * found.sync_s:.2f} ms")] if found.sync_s is not None else []
     width = max(len(name) for name, _ in lines)
     for name, what in lines:
         click.echo(f"{name:{width}}  {what}")

@@ -18,12 +18,13 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from itertools import islice
 from os import PathLike
+from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from logdb.api import database as sync
 from logdb.api import opening
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
-from logdb.api.results import Change, Compacted, Found, HistoryEntry, ShardHistory, Tested
+from logdb.api.results import ROUND_TRIPS, Change, Compacted, Found, HistoryEntry, ShardHistory, Stats, Tested, stats_of
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.backups import restoring, taking
 from logdb.backups.catalog import Backup
@@ -635,6 +636,16 @@ class Database:
         """As `logdb.Database.unpin`."""
         check_pin(name)
         await self._host.unpin(name)
+
+    async def stats(self) -> Stats:
+        """As `logdb.Database.stats`."""
+        times = []
+        for _ in range(ROUND_TRIPS):
+            started = perf_counter()
+            version = await self._host.version()
+            times.append(perf_counter() - started)
+        found = await self._host.measures()
+        return stats_of(self.path, version, await self._host.oldest(), len(await self._host.pins()), times, found)
 
     async def pins(self) -> dict[str, int]:
         """The pinned versions by name. Raises DatabaseClosed, Unavailable."""

@@ -124,6 +124,9 @@ class Backend(Reader, Protocol):
     def pins(self) -> dict[str, int]:
         """The pinned versions by name."""
 
+    def measures(self) -> dict[str, Any]:
+        """Numbers about the database in the process that answers, by name (`logdb/txn/measures.py`)."""
+
     def pin(self, name: str, version: int | None) -> int:
         """Pin a version (None: the newest). Returns it. Raises ValueError, VersionTrimmed, FutureVersion."""
 
@@ -213,6 +216,7 @@ class AsyncBackend(AsyncReader):
     commit = _awaited(Backend.commit)
     outcome = _awaited(Backend.outcome)
     pins = _awaited(Backend.pins)
+    measures = _awaited(Backend.measures)
     pin = _awaited(Backend.pin)
     unpin = _awaited(Backend.unpin)
     compact = _awaited(Backend.compact)

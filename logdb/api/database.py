@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from logdb.api.backend import Backend
-from logdb.api.results import Change, Compacted, Found, HistoryEntry, Tested
+from logdb.api.results import ROUND_TRIPS, Change, Compacted, Found, HistoryEntry, Stats, Tested, stats_of
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.errors import DatabaseClosed
 from logdb.named_logs import NamedLog
@@ -456,6 +457,16 @@ class Database:
     def pins(self) -> dict[str, int]:
         """The pinned versions by name."""
         return self._host.pins()
+
+    def stats(self) -> Stats:
+        """Sizes, garbage, memory, commits, aborts and latencies: see `Stats`. Raises as `get`."""
+        times = []
+        for _ in range(ROUND_TRIPS):
+            started = perf_counter()
+            version = self._host.version()
+            times.append(perf_counter() - started)
+        found = self._host.measures()
+        return stats_of(self.path, version, self._host.oldest(), len(self._host.pins()), times, found)
 
     def compact(self, before: int | None = None, *, progress: Callable[[int], None] | None = None) -> Compacted:
         """Drop what only reads before version `before` (default: the newest) can see, and trim the log.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any, Final, NamedTuple
 
 from logdb.store.records import Condition, Range
 
@@ -93,3 +94,52 @@ class Compacted(NamedTuple):
     read_bytes: int = 0
     written_bytes: int = 0
     freed_bytes: int = 0
+
+
+class Stats(NamedTuple):
+    """Numbers about the database at `path`. `version`, `oldest_version`: the newest and the oldest that can be read;
+    `pins`: their number. `read_s`: the median time of a round trip for the newest version, in seconds.
+
+    The other numbers are of the process that answers: this one for a directory, the server, or a mapping server of a
+    cluster. `max_keys`: the keys in all layers of the map, which counts a key once in each, and deleted ones too.
+    `log_bytes`, `map_bytes`: the size of the log and of the checkpoint's files; `live_bytes`: about the size of the log
+    after a compaction, and `garbage` the share (0 to 1) that it would free at least. `map_runs`: the files that a read
+    may search. `memory_bytes`: of the part of the map that no checkpoint has; `cache_bytes`: of cached records.
+    `commits`: commit records applied since the process started, and `aborts`: (reason, label, number) of the others.
+
+    None for a mapping server: `sync_s`, about the median time of a sync in seconds; `leased_snapshots`: snapshots in
+    use; `process_bytes`: memory of the process.
+    """
+
+    path: str
+    version: int
+    oldest_version: int
+    pins: int
+    read_s: float
+    max_keys: int
+    log_bytes: int
+    map_bytes: int
+    live_bytes: int
+    garbage: float
+    map_runs: int
+    memory_bytes: int
+    cache_bytes: int
+    commits: int
+    aborts: list[tuple[str, str, int]]
+    sync_s: float | None = None
+    leased_snapshots: int | None = None
+    process_bytes: int | None = None
+
+
+def stats_of(
+    path: str, version: int, oldest: int, pins: int, times: Sequence[float], measures: dict[str, Any]
+) -> Stats:
+    """`Stats` of `Backend.measures` and the `times` of round trips in seconds."""
+    known = {name: value for name, value in measures.items() if name in Stats._fields}
+    known["aborts"] = [(reason, label, number) for reason, label, number in known["aborts"]]
+    known |= {"path": path, "version": version, "oldest_version": oldest, "pins": pins}
+    return Stats(**known, read_s=median(times))
+
+
+ROUND_TRIPS: Final = 11
+"""Number of round trips that `Database.stats` measures."""

@@ -106,6 +106,7 @@ class BlockingBackend(BlockingReader):
     commit = _blocking(AsyncBackend.commit)
     outcome = _blocking(AsyncBackend.outcome)
     pins = _blocking(AsyncBackend.pins)
+    measures = _blocking(AsyncBackend.measures)
     pin = _blocking(AsyncBackend.pin)
     unpin = _blocking(AsyncBackend.unpin)
     compact = _blocking(AsyncBackend.compact)

@@ -43,10 +43,11 @@ from logdb.store.records import Condition, Range, TxnId
 from logdb.system.forking import own
 from logdb.transport.discovery import client_hello, mapping_servers
 from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.measures import decode_measures
 from logdb.txn.speculation import ConditionalReply, SpeculatedWrites, Speculation
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import SETTLED, Reason, Verdict
-from logdb.wire.limits import MAX_POSITION, MAX_RECORD_BYTES
+from logdb.wire.limits import MAX_POSITION, MAX_RECORD_BYTES, WireError
 
 FIRST_ROWS: Final = 256
 MAX_ROWS: Final = 4_096
@@ -463,6 +464,14 @@ class ClusterBackend(RequestBackend):
         """See `Backend.pins`."""
         pins: dict[str, int] = await self.call(calls.Pins())
         return pins
+
+    async def measures(self) -> dict[str, Any]:
+        """See `Backend.measures`: of the mapping server that answers first. Raises WireError, too."""
+        text: str = await self.call(calls.Measure())
+        try:
+            return decode_measures(text)
+        except ValueError as error:
+            raise WireError(f"the server's measures cannot be read: {error}") from error
 
     async def pin(self, name: str, version: int | None) -> int:
         """See `Backend.pin`."""

@@ -7,7 +7,7 @@ import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
@@ -21,6 +21,7 @@ from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, Range, TxnId
 from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.measures import decode_measures
 from logdb.txn.speculation import ConditionalReply, SpeculatedWrites, Speculation
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import COMMITTED, Reason, Verdict
@@ -354,6 +355,14 @@ class RemoteBackend(RequestBackend):
     async def pins(self) -> dict[str, int]:
         """See `Backend.pins`."""
         return dict((await self.connection.call(pb.Request(facts=pb.Facts()))).facts.pins)
+
+    async def measures(self) -> dict[str, Any]:
+        """See `Backend.measures`. Raises WireError, too."""
+        known = (await self.connection.call(pb.Request(facts=pb.Facts(measures=True)))).facts
+        try:
+            return decode_measures(known.measures)
+        except ValueError as error:
+            raise WireError(f"the server's measures cannot be read: {error}") from error
 
     async def pin(self, name: str, version: int | None) -> int:
         """See `Backend.pin`."""

@@ -91,6 +91,10 @@ class Pins(NamedTuple):
     """All pins. -> Pinned."""
 
 
+class Measure(NamedTuple):
+    """Numbers about the server, for its operators. -> Measured."""
+
+
 class Outcome(NamedTuple):
     """How a transaction ended; always linearizable. -> coordinator.Outcome."""
 
@@ -105,7 +109,7 @@ class Aborted(NamedTuple):
     after: int
 
 
-Question = Get | Turn | Scan | MultiScan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest
+Question = Get | Turn | Scan | MultiScan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest | Measure
 
 
 class Read(NamedTuple):
@@ -174,6 +178,12 @@ class Pinned(NamedTuple):
     pins: tuple[Pin, ...]
 
 
+class Measured(NamedTuple):
+    """Numbers by name, as `encode_measures` makes them: new ones need no new message."""
+
+    numbers: str
+
+
 class NotApplied(NamedTuple):
     """GSNs of commit records, in order."""
 
@@ -210,6 +220,7 @@ Result = (
     | Versions
     | VersionReply
     | Pinned
+    | Measured
     | NotApplied
     | coordinator.Outcome
     | Floor

@@ -158,6 +158,7 @@ class CoroutineBackend(AsyncBackend):
     at_time = _at_once(Backend.at_time)
     time_of = _at_once(Backend.time_of)
     pins = _at_once(Backend.pins)
+    measures = _at_once(Backend.measures)
     outcome = _in_thread(Backend.outcome)
     pin = _in_thread(Backend.pin)
     unpin = _in_thread(Backend.unpin)

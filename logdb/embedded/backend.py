@@ -43,6 +43,8 @@ from logdb.log.local.memory_log import MemoryLog
 from logdb.store.checkpoint import Checkpoint
 from logdb.system.disk import described
 from logdb.system.forking import own
+from logdb.system.memory import resident_bytes
+from logdb.txn.measures import measures_of
 from logdb.txn.transaction import Workspace
 
 logger = logging.getLogger("logdb")
@@ -225,6 +227,19 @@ class EmbeddedBackend(Reads):
         return Feed(self.machine, after, prefix, keys)
 
     # ---- upkeep
+
+    def measures(self) -> dict[str, Any]:
+        """See `Backend.measures`."""
+        machine = self.machine
+        machine.version()
+        return {
+            **measures_of(machine.coordinator),
+            "log_bytes": machine.log.size(),
+            "garbage": self.compactor.garbage,
+            "sync_s": machine.log.sync_s,
+            "leased_snapshots": len(self.snapshots.leased()),
+            "process_bytes": resident_bytes(),
+        }
 
     def checkpoint(self, progress: Progress = None) -> int:
         """Bring the checkpoint up to date and merge its runs; returns the GSN that it covers.

@@ -16,6 +16,7 @@ from logdb.store.key_map import Rows
 from logdb.store.limits import check_key
 from logdb.store.ranges import ScanRange, key_range
 from logdb.transport.unread_answers import StreamAnswers
+from logdb.txn.measures import encode_measures
 from logdb.wire.database_codec import PAGE_BYTES, PAGE_KEYS, PAGE_RANGES, PART_BYTES, values_to
 from logdb.wire.proto import database_pb2 as pb
 
@@ -162,9 +163,11 @@ class ReadRequests:
             return pb.Response() if time is None else pb.Response(version=time)
         return pb.Response(version=self._database.version())
 
-    def facts(self, _: pb.Request, __: pb.Facts) -> pb.Response:
-        """The oldest version and the pins."""
-        return pb.Response(facts=pb.Known(oldest=self._database.oldest(), pins=self._database.pins()))
+    def facts(self, _: pb.Request, facts: pb.Facts) -> pb.Response:
+        """The oldest version and the pins, and numbers about this server."""
+        measures = encode_measures(self._database.measures()) if facts.measures else ""
+        known = pb.Known(oldest=self._database.oldest(), pins=self._database.pins(), measures=measures)
+        return pb.Response(facts=known)
 
 
 def _range_of(arguments: pb.Scan | pb.ScanRange) -> ScanRange:

@@ -29,6 +29,11 @@ class Values:
         # Consecutive reads of old versions often need the same few commit records.
         self._recent: dict[int, tuple[int, Writes]] = {}
 
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of the records that are cached."""
+        return sum([size for size, _ in self._recent.values()])
+
     def load(self, value: Value) -> bytes | None:
         """The bytes of a value, fetched if it is a place. Raises Trimmed, Corruption."""
         if not isinstance(value, Place):

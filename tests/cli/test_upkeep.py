@@ -54,6 +54,29 @@ def test_info_through_a_server(served: Served) -> None:
     assert (found["version"], found["log_bytes"], found["path"]) == (1, None, served.address)
 
 
+def test_stats(run: Run) -> None:
+    run("multi-put", "a", "1", "b", "2")
+    run("multi-put", "c", "3", "--if-absent", "a", code=1)
+    run("pin", "here")
+    (found,) = documents(run("stats", "--json"))
+    assert (found["oldest_version"], found["pins"], found["max_keys"]) == (0, 1, 2)
+    assert set(found) == set(logdb.Stats._fields)
+    shown = run("stats").stdout
+    assert "keys        at most 2" in shown
+    assert "1 pinned" in shown
+    assert "1 for condition" in shown
+    assert "sync" in shown
+
+
+def test_stats_through_a_server(served: Served) -> None:
+    with logdb.connect(served.address) as db:
+        db.put(b"k", b"v")
+        db.put(b"k", b"w")
+    result = CliRunner().invoke(cli, ["stats", "--endpoints", served.address, "--json"])
+    (found,) = documents(result)
+    assert (found["version"], found["commits"], found["path"]) == (2, 2, served.address)
+
+
 def test_checkpoint_verify_audit(run: Run) -> None:
     run("multi-put", "a", "1", "b", "2")
     run("multi-put", "c", "3", "--if-absent", "a", code=1)

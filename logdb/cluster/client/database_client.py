@@ -92,6 +92,7 @@ class DatabaseClient:
             calls.RecordAt: reads.record_at,
             calls.Pins: reads.pins,
             calls.Pin: reads.pin,
+            calls.Measure: reads.measure,
             calls.Aborted: reads.aborted,
             calls.Outcome: reads.outcome,
             calls.NewId: self._new_id,

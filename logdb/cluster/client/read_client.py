@@ -209,6 +209,9 @@ class ReadClient:
     def pins(self, call: int, request: calls.Pins) -> None:
         self._simple(call, request.deadline, messages.Pins(), calls.LINEARIZABLE, 0)
 
+    def measure(self, call: int, request: calls.Measure) -> None:
+        self._simple(call, request.deadline, messages.Measure(), calls.LINEARIZABLE, 0)
+
     def aborted(self, call: int, request: calls.Aborted) -> None:
         question = messages.Aborted(request.after)
         self._simple(call, request.deadline, question, calls.SNAPSHOT, request.through)
@@ -226,6 +229,8 @@ class ReadClient:
                 result = at
             elif isinstance(result, messages.Pinned):
                 result = dict(result.pins)
+            elif isinstance(result, messages.Measured):
+                result = result.numbers
             elif isinstance(result, messages.NotApplied):
                 result = result.gsns
             self._context.answer(call, result)

@@ -145,6 +145,12 @@ class Pins(NamedTuple):
     deadline: int | None = None
 
 
+class Measure(NamedTuple):
+    """Numbers about the mapping server that answers. -> text, as of `measures.encode_measures`. Unavailable."""
+
+    deadline: int | None = None
+
+
 class Pin(NamedTuple):
     """Keep `version` readable under a name; 0 removes the pin. -> int, the version that the name pins afterwards:
     another one if another client has pinned the name, or a compaction was ordered first. VersionTrimmed,
@@ -254,7 +260,7 @@ class SetServers(NamedTuple):
     servers: tuple[Address, ...]
 
 
-Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Aborted | Outcome
+Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Measure | Aborted | Outcome
 Request = Read | TakeTurn | NewId | Commit | Settle | Pin | LeaseVersion | Compact | SetServers
 FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
 """Requests to the log that this client accepts too: for followers of the log, which also use `Aborted`."""

@@ -12,6 +12,8 @@ from logdb.cluster.messages import (
     Floor,
     Get,
     History,
+    Measure,
+    Measured,
     MultiRows,
     MultiScan,
     NotApplied,
@@ -29,7 +31,9 @@ from logdb.cluster.messages import (
     Versions,
     VersionTrimmedReply,
 )
+from logdb.store.garbage import garbage_share
 from logdb.store.records import TxnId, Value
+from logdb.txn.measures import encode_measures, measures_of
 
 
 def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Result:
@@ -57,7 +61,16 @@ def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Res
         return NotApplied(tuple(coordinator.ledger.aborted_between(question.after, at)))
     if isinstance(question, Oldest):
         return Floor(coordinator.floor, replica.cleaned, replica.ended, replica.ending)
+    if isinstance(question, Measure):
+        return Measured(encode_measures(measures(replica)))
     return VersionReply()
+
+
+def measures(replica: Replica) -> dict[str, Any]:
+    """Numbers about a replica, by name. `log_bytes`: of the records that it has followed, without those freed."""
+    live_bytes, logged = replica.map.live_bytes, replica.logged
+    garbage = garbage_share(logged, live_bytes, logged - replica.logged_left)
+    return {**measures_of(replica.coordinator), "log_bytes": logged, "garbage": garbage}
 
 
 def _rows(replica: Replica, scan: Scan, at: int, max_bytes: int) -> Rows:
@@ -103,6 +116,8 @@ def bytes_of(result: Result) -> int:
         return 32 + sum([bytes_of(rows) for rows in result.ranges])
     if isinstance(result, Versions):
         return 32 + sum([_inline(value) for _, value in result.versions])
+    if isinstance(result, Measured):
+        return 32 + len(result.numbers)
     if isinstance(result, NotApplied):
         return 32 + 8 * len(result.gsns)
     return 64

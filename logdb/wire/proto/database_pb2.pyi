@@ -341,8 +341,10 @@ class Unpin(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Facts(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("measures",)
+    MEASURES_FIELD_NUMBER: _ClassVar[int]
+    measures: bool
+    def __init__(self, measures: _Optional[bool] = ...) -> None: ...
 
 class Compact(_message.Message):
     __slots__ = ("before",)
@@ -495,7 +497,7 @@ class Change(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., label: _Optional[str] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., deleted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ...) -> None: ...
 
 class Known(_message.Message):
-    __slots__ = ("oldest", "pins")
+    __slots__ = ("oldest", "pins", "measures")
     class PinsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -505,9 +507,11 @@ class Known(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
+    MEASURES_FIELD_NUMBER: _ClassVar[int]
     oldest: int
     pins: _containers.ScalarMap[str, int]
-    def __init__(self, oldest: _Optional[int] = ..., pins: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    measures: str
+    def __init__(self, oldest: _Optional[int] = ..., pins: _Optional[_Mapping[str, int]] = ..., measures: _Optional[str] = ...) -> None: ...
 
 class Compacted(_message.Message):
     __slots__ = ("floor", "relocated", "oldest_before", "oldest_after", "read_bytes", "written_bytes", "freed_bytes")

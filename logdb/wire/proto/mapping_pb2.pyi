@@ -101,6 +101,10 @@ class Pins(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Measure(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class AskOutcome(_message.Message):
     __slots__ = ("client", "sequence")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
@@ -116,7 +120,7 @@ class Aborted(_message.Message):
     def __init__(self, after: _Optional[int] = ...) -> None: ...
 
 class Question(_message.Message):
-    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest", "multi_scan", "turn")
+    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest", "multi_scan", "turn", "measure")
     GET_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +132,7 @@ class Question(_message.Message):
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     MULTI_SCAN_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
     get: Get
     scan: Scan
     history: History
@@ -139,7 +144,8 @@ class Question(_message.Message):
     oldest: Oldest
     multi_scan: MultiScan
     turn: Turn
-    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ..., turn: _Optional[_Union[Turn, _Mapping]] = ...) -> None: ...
+    measure: Measure
+    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ..., turn: _Optional[_Union[Turn, _Mapping]] = ..., measure: _Optional[_Union[Measure, _Mapping]] = ...) -> None: ...
 
 class Read(_message.Message):
     __slots__ = ("number", "consistency", "version", "question", "applied")
@@ -217,6 +223,12 @@ class Pinned(_message.Message):
     pins: _containers.RepeatedCompositeFieldContainer[Pin]
     def __init__(self, pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ...) -> None: ...
 
+class Measured(_message.Message):
+    __slots__ = ("numbers",)
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    numbers: str
+    def __init__(self, numbers: _Optional[str] = ...) -> None: ...
+
 class NotApplied(_message.Message):
     __slots__ = ("gsns",)
     GSNS_FIELD_NUMBER: _ClassVar[int]
@@ -268,7 +280,7 @@ class FutureVersionReply(_message.Message):
     def __init__(self, newest: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("entries", "rows", "versions", "version_reply", "pinned", "not_applied", "outcome", "version_trimmed_reply", "future_version_reply", "floor", "multi_rows")
+    __slots__ = ("entries", "rows", "versions", "version_reply", "pinned", "not_applied", "outcome", "version_trimmed_reply", "future_version_reply", "floor", "multi_rows", "measured")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -280,6 +292,7 @@ class Result(_message.Message):
     FUTURE_VERSION_REPLY_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
     MULTI_ROWS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
     entries: Entries
     rows: Rows
     versions: Versions
@@ -291,7 +304,8 @@ class Result(_message.Message):
     future_version_reply: FutureVersionReply
     floor: Floor
     multi_rows: MultiRows
-    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., version_reply: _Optional[_Union[VersionReply, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., version_trimmed_reply: _Optional[_Union[VersionTrimmedReply, _Mapping]] = ..., future_version_reply: _Optional[_Union[FutureVersionReply, _Mapping]] = ..., floor: _Optional[_Union[Floor, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ...) -> None: ...
+    measured: Measured
+    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., version_reply: _Optional[_Union[VersionReply, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., version_trimmed_reply: _Optional[_Union[VersionTrimmedReply, _Mapping]] = ..., future_version_reply: _Optional[_Union[FutureVersionReply, _Mapping]] = ..., floor: _Optional[_Union[Floor, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ...) -> None: ...
 
 class Answered(_message.Message):
     __slots__ = ("number", "version", "result")
