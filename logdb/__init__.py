@@ -44,6 +44,7 @@ from logdb.errors import (
     UnsupportedFormat,
     ValueTooLarge,
     VersionTrimmed,
+    WriterFenced,
 )
 from logdb.store.conditions import absent, equals, exists, version_equals, version_greater, version_less
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES
@@ -97,6 +98,7 @@ __all__ = [
     "UnsupportedFormat",
     "ValueTooLarge",
     "VersionTrimmed",
+    "WriterFenced",
     "absent",
     "backup",
     "connect",

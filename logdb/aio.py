@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from itertools import islice
 from os import PathLike
 from time import perf_counter
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from logdb.api import database as sync
 from logdb.api import opening
@@ -33,7 +33,7 @@ from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.errors import ConflictError, DatabaseClosed
-from logdb.named_logs import AsyncNamedLog, AsyncTransactionLog
+from logdb.named_logs import AsyncExclusiveLog, AsyncNamedLog, AsyncTransactionLog
 from logdb.named_logs.async_log import names_of
 from logdb.store.arguments import (
     check_body,
@@ -592,9 +592,14 @@ class Database:
         """As `logdb.Database.table`."""
         return AsyncTable(Definition(name, key, value), self)
 
-    def log(self, name: str) -> AsyncNamedLog:
+    @overload
+    def log(self, name: str, *, exclusive: Literal[False] = False) -> AsyncNamedLog: ...
+    @overload
+    def log(self, name: str, *, exclusive: Literal[True]) -> AsyncExclusiveLog: ...
+    def log(self, name: str, *, exclusive: bool = False) -> AsyncNamedLog:
         """As `logdb.Database.log`."""
-        return AsyncNamedLog(self, name)
+        check_flag("exclusive", exclusive)
+        return AsyncExclusiveLog(self, name) if exclusive else AsyncNamedLog(self, name)
 
     async def logs(self) -> list[str]:
         """As `logdb.Database.logs`."""

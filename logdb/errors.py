@@ -10,6 +10,7 @@
     |-- FutureVersion           give up    the version does not exist yet; error.newest is the newest one
     |-- ReadOnly                give up    a write through a database or transaction that only reads
     |-- UniqueViolation         give up    another row has the same values of the fields of a unique index
+    |-- WriterFenced            give up    another writer has taken over the exclusive log; nothing was appended
     |-- TableMismatch           give up    a table or an index was created with other types, format or fields
     |-- AccessDenied            give up    no token, a wrong one, or a right that it does not have
     |-- LimitExceeded           give up    (also a ValueError) larger than the named limit; nothing was written
@@ -58,6 +59,7 @@ __all__ = [
     "UnsupportedFormat",
     "ValueTooLarge",
     "VersionTrimmed",
+    "WriterFenced",
 ]
 
 
@@ -175,6 +177,20 @@ class UniqueViolation(LogDBError):
 class TableMismatch(LogDBError):
     """A table was opened, or an index declared, otherwise than it was created; or the table's keys belong to something
     else."""
+
+
+class WriterFenced(LogDBError):
+    """An append was refused, because another writer has taken over the exclusive log `log`. Nothing was appended.
+
+    `epoch`: of this writer. `newest`: the epoch of the writer that has the log.
+    """
+
+    def __init__(self, log: str, epoch: int, newest: int) -> None:
+        self.log, self.epoch, self.newest = log, epoch, newest
+        super().__init__(
+            f"the writer of epoch {epoch} of the log {log!r} is fenced: another one has taken over with epoch {newest};"
+            " nothing was appended"
+        )
 
 
 class OutcomeUnknown(LogDBError):

@@ -28,6 +28,7 @@ MADE: list[errors.LogDBError] = [
     errors.IndexUnavailable("users", "by name"),
     errors.UniqueViolation("users", "by name", ("Ada",), (1,), (2,)),
     errors.TableMismatch("why"),
+    errors.WriterFenced("orders", 1, 2),
     *(
         kind("why")
         for kind in (errors.Unavailable, errors.ReadOnly, errors.AccessDenied, errors.NotADatabase, errors.BackupError)

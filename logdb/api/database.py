@@ -6,13 +6,13 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from time import perf_counter
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from logdb.api.backend import Backend
 from logdb.api.results import ROUND_TRIPS, Change, Compacted, Found, HistoryEntry, Stats, Tested, stats_of
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.errors import DatabaseClosed
-from logdb.named_logs import NamedLog
+from logdb.named_logs import ExclusiveLog, NamedLog
 from logdb.named_logs.log import names_of
 from logdb.store.arguments import (
     check_flag,
@@ -380,10 +380,16 @@ class Database:
         """
         return Table(Definition(name, key, value), self)
 
-    def log(self, name: str) -> NamedLog:
+    @overload
+    def log(self, name: str, *, exclusive: Literal[False] = False) -> NamedLog: ...
+    @overload
+    def log(self, name: str, *, exclusive: Literal[True]) -> ExclusiveLog: ...
+    def log(self, name: str, *, exclusive: bool = False) -> NamedLog:
         """The named log `name`, in which entries have positions in the order of the database's log. The first append
-        creates it. Raises TypeError, ValueError."""
-        return NamedLog(self, name)
+        creates it. `exclusive`: for its only writer, see `logdb.named_logs.ExclusiveLog`: the first append takes over,
+        and the appends of earlier exclusive writers are refused. Raises TypeError, ValueError."""
+        check_flag("exclusive", exclusive)
+        return ExclusiveLog(self, name) if exclusive else NamedLog(self, name)
 
     def logs(self) -> list[str]:
         """The names of the named logs that have entries or were created, in order: one short read for each. Raises as

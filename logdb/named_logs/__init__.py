@@ -11,20 +11,22 @@ with orders.consumer("billing") as consumer:
 """
 
 from logdb.named_logs.async_consumer import AsyncConsumer, AsyncGroupConsumer
-from logdb.named_logs.async_log import AsyncNamedLog, AsyncTransactionLog
+from logdb.named_logs.async_log import AsyncExclusiveLog, AsyncNamedLog, AsyncTransactionLog
 from logdb.named_logs.consumer import Consumer, GroupConsumer
 from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import Entry, Position
-from logdb.named_logs.log import NamedLog, TransactionLog
+from logdb.named_logs.log import ExclusiveLog, NamedLog, TransactionLog
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncExclusiveLog",
     "AsyncGroupConsumer",
     "AsyncNamedLog",
     "AsyncTransactionLog",
     "Consumer",
     "ConsumerState",
     "Entry",
+    "ExclusiveLog",
     "GroupConsumer",
     "NamedLog",
     "Position",

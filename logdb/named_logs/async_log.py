@@ -35,7 +35,9 @@ PAGE: Final = 128
 class Writer(Appends, Reader, Protocol):
     """A transaction."""
 
+    def put(self, key: bytes, value: bytes) -> None: ...
     def delete_range(self, start: bytes | None = None, end: bytes | None = None) -> None: ...
+    async def get(self, key: bytes, /) -> bytes | None: ...
     def log(self, name: str) -> AsyncTransactionLog: ...
 
 
@@ -68,12 +70,14 @@ async def _first(rows: AsyncIterator[T]) -> T | None:
 class AsyncTransactionLog:
     """`TransactionLog` for asyncio: `logdb.aio.Transaction.log` makes one."""
 
-    def __init__(self, txn: Writer, name: str) -> None:
-        self._txn, self._layout = txn, Layout(name)
+    def __init__(self, txn: Writer, name: str, epoch: int | None = None) -> None:
+        self._txn, self._layout, self._epoch = txn, Layout(name), epoch
 
     async def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> None:
         """As `logdb.named_logs.TransactionLog.append`."""
         check_entry(value, txn_id, key)
+        if self._epoch is not None:
+            self._layout.check_epoch(self._epoch, await self._txn.get(self._layout.writer))
         last = None
         if txn_id is not None:
             last = self._layout.last_own_id(self._txn)
@@ -123,7 +127,7 @@ class AsyncNamedLog:
         listed = list(values)
 
         async def body(txn: Writer) -> AsyncTransactionLog:
-            log = txn.log(self.name)
+            log = self.within(txn)
             for value in listed:
                 await log.append(value, txn_id=txn_id, key=key)
             return log
@@ -132,6 +136,10 @@ class AsyncNamedLog:
             return []
         log: AsyncTransactionLog = await self._db.run(body)
         return log.appended
+
+    def within(self, txn: Any) -> AsyncTransactionLog:
+        """As `logdb.named_logs.NamedLog.within`."""
+        return AsyncTransactionLog(txn, self.name)
 
     # ---- reading
 
@@ -237,3 +245,43 @@ class AsyncNamedLog:
 
     def __repr__(self) -> str:
         return f"<logdb.named_logs.AsyncNamedLog {self.name!r}>"
+
+
+class AsyncExclusiveLog(AsyncNamedLog):
+    """`ExclusiveLog` for asyncio: `logdb.aio.Database.log` with `exclusive` makes one."""
+
+    _epoch: int | None = None
+
+    @property
+    def epoch(self) -> int | None:
+        """As `logdb.named_logs.ExclusiveLog.epoch`."""
+        return self._epoch
+
+    async def claim(self) -> int:
+        """As `logdb.named_logs.ExclusiveLog.claim`."""
+
+        async def body(txn: Writer) -> int:
+            epoch, value = self._layout.next_epoch(await txn.get(self._layout.writer))
+            txn.put(self._layout.writer, value)
+            return epoch
+
+        self._epoch = int(await self._db.run(body, label="claim"))
+        return self._epoch
+
+    def within(self, txn: Any) -> AsyncTransactionLog:
+        """As `logdb.named_logs.ExclusiveLog.within`."""
+        if self._epoch is None:
+            raise self._layout.not_claimed()
+        return AsyncTransactionLog(txn, self.name, self._epoch)
+
+    async def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> Position:
+        """As `logdb.named_logs.ExclusiveLog.append`."""
+        return (await self.extend([value], txn_id=txn_id, key=key))[0]
+
+    async def extend(
+        self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
+    ) -> list[Position]:
+        """As `logdb.named_logs.ExclusiveLog.extend`."""
+        if self._epoch is None:
+            await self.claim()
+        return await super().extend(values, txn_id=txn_id, key=key)

@@ -8,6 +8,9 @@ The keys of the log `n`; the versions and indexes are made by commits (`Transact
     (None, "logdb.logs", n, 2) version index                an entry
     (None, "logdb.logs", n, 3, consumer, ...)               a consumer: see `cursors.py`
 
+    (None, "logdb.writers", n)                              the epoch of the exclusive writer (8 bytes); it outlives the
+                                                            log, so that it never decreases
+
 The value of an entry is a byte that says what precedes the value: a transaction id (8 bytes), a partition key (2 bytes
 for its length, and the key), both, or nothing.
 
@@ -20,15 +23,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from logdb.errors import LogDBError, WriterFenced
 from logdb.keys import Subspace, unpack
 from logdb.store.limits import MAX_VALUE_BYTES
 from logdb.store.records import APPENDED_BYTES, INDEX_BYTES, VERSION_BYTES
 
 LOGS: Final = Subspace(None, "logdb.logs")
+WRITERS: Final = Subspace(None, "logdb.writers")
 CREATED, IDS, ENTRIES, CONSUMERS = 0, 1, 2, 3
 HAS_ID, HAS_KEY = 1, 2
 """Bits of the first byte of an entry."""
 ID_BYTES: Final = 8
+EPOCH_BYTES: Final = 8
 KEY_LENGTH_BYTES: Final = 2
 MAX_PARTITION_KEY_BYTES: Final = 1_024
 MAX_ENTRY_BYTES: Final = MAX_VALUE_BYTES - 1 - ID_BYTES - KEY_LENGTH_BYTES - MAX_PARTITION_KEY_BYTES
@@ -77,7 +83,8 @@ class Appends(Protocol):
 
 
 class Layout:
-    """The keys of one log. `all`: the range of all of them; `created`: the key of `create`; `entries` and `ids`: the
+    """The keys of one log. `all`: the range of all of them; `created`: the key of `create`; `writer`: the key of
+    the epoch; `entries` and `ids`: the
     prefixes of entries and of transaction ids. Raises TypeError, ValueError for a name that no log can have."""
 
     def __init__(self, name: str) -> None:
@@ -87,6 +94,7 @@ class Layout:
             raise ValueError("the name of a log must not be empty")
         self.name = name
         self.all = LOGS.range((name,))
+        self.writer = WRITERS.pack((name,))
         self.created, self.ids, self.entries = [LOGS.pack((name, kind)) for kind in (CREATED, IDS, ENTRIES)]
 
     # ---- entries
@@ -161,6 +169,24 @@ class Layout:
         """The last transaction id among the appends of a transaction, which its reads do not see."""
         keys = reversed(txn.appends)
         return next((self.id_of(key) for key in keys if key.startswith(self.ids)), None)
+
+    # ---- exclusive writers
+
+    def next_epoch(self, stored: bytes | None) -> tuple[int, bytes]:
+        """The epoch of the next writer, and its value."""
+        epoch = int.from_bytes(stored or b"") + 1
+        return epoch, epoch.to_bytes(EPOCH_BYTES)
+
+    def check_epoch(self, epoch: int, stored: bytes | None) -> None:
+        """Check the epoch of a writer in its transaction, which has read `stored`. An older one is that of a snapshot
+        before the writer took over, and the transaction conflicts. Raises WriterFenced."""
+        newest = int.from_bytes(stored or b"")
+        if newest > epoch:
+            raise WriterFenced(self.name, epoch, newest)
+
+    def not_claimed(self) -> LogDBError:
+        """The error of an exclusive log that is used in a transaction before it was claimed."""
+        return LogDBError(f"claim the exclusive log {self.name!r} before you append to it in a transaction")
 
     # ---- appending
 

@@ -31,7 +31,9 @@ from logdb.store.arguments import checked_wait
 class Writer(Appends, Reader, Protocol):
     """A transaction."""
 
+    def put(self, key: bytes, value: bytes) -> None: ...
     def delete_range(self, start: bytes | None = None, end: bytes | None = None) -> None: ...
+    def get(self, key: bytes, /) -> bytes | None: ...
     def log(self, name: str) -> TransactionLog: ...
 
 
@@ -57,8 +59,8 @@ def names_of(reader: Reader) -> Iterator[str]:
 class TransactionLog:
     """A named log within a transaction: `Transaction.log` makes one."""
 
-    def __init__(self, txn: Writer, name: str) -> None:
-        self._txn, self._layout = txn, Layout(name)
+    def __init__(self, txn: Writer, name: str, epoch: int | None = None) -> None:
+        self._txn, self._layout, self._epoch = txn, Layout(name), epoch
 
     def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> None:
         """Append an entry with this `value` when the transaction commits. `txn_id`: as `NamedLog.append`; the
@@ -67,6 +69,8 @@ class TransactionLog:
         Raises TypeError, ValueError (also for an id that is less than the last one), and as `Transaction.append`.
         """
         check_entry(value, txn_id, key)
+        if self._epoch is not None:
+            self._layout.check_epoch(self._epoch, self._txn.get(self._layout.writer))
         last = None
         if txn_id is not None:
             last = self._layout.last_own_id(self._txn)
@@ -131,7 +135,7 @@ class NamedLog:
         listed = list(values)
 
         def body(txn: Writer) -> TransactionLog:
-            log = txn.log(self.name)
+            log = self.within(txn)
             for value in listed:
                 log.append(value, txn_id=txn_id, key=key)
             return log
@@ -140,6 +144,10 @@ class NamedLog:
             return []
         log: TransactionLog = self._db.run(body)
         return log.appended
+
+    def within(self, txn: Any) -> TransactionLog:
+        """This log in a transaction `txn` of the same database, to append to it: as `Transaction.log`."""
+        return TransactionLog(txn, self.name)
 
     # ---- reading
 
@@ -267,3 +275,50 @@ class NamedLog:
 
     def __repr__(self) -> str:
         return f"<logdb.named_logs.NamedLog {self.name!r}>"
+
+
+class ExclusiveLog(NamedLog):
+    """A log that one writer at a time appends to: `Database.log` with `exclusive` makes one.
+
+    The writer that has taken over last has the log, and an epoch, a number that grows. Appends of the writers before it
+    are refused, also in transactions (`within`): the transaction of an append reads the epoch. Only writers that open
+    the log as exclusive exclude each other.
+    """
+
+    _epoch: int | None = None
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of this writer, None before it has taken over."""
+        return self._epoch
+
+    def claim(self) -> int:
+        """Take over the log: the writers before are refused from now on. Returns the epoch. The first append does so,
+        too, but not in a transaction. A writer that was refused can claim the log again. Raises as `Database.run`."""
+
+        def body(txn: Writer) -> int:
+            epoch, value = self._layout.next_epoch(txn.get(self._layout.writer))
+            txn.put(self._layout.writer, value)
+            return epoch
+
+        self._epoch = int(self._db.run(body, label="claim"))
+        return self._epoch
+
+    def within(self, txn: Any) -> TransactionLog:
+        """As `NamedLog.within`. An append raises WriterFenced if another writer has taken over, and conflicts if one
+        does before the commit. Raises LogDBError before `claim`."""
+        if self._epoch is None:
+            raise self._layout.not_claimed()
+        return TransactionLog(txn, self.name, self._epoch)
+
+    def append(self, value: bytes, *, txn_id: int | None = None, key: bytes | None = None) -> Position:
+        """As `NamedLog.append`. Raises WriterFenced."""
+        return self.extend([value], txn_id=txn_id, key=key)[0]
+
+    def extend(
+        self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
+    ) -> list[Position]:
+        """As `NamedLog.extend`. Raises WriterFenced."""
+        if self._epoch is None:
+            self.claim()
+        return super().extend(values, txn_id=txn_id, key=key)

@@ -108,6 +108,9 @@ class BlockingLog(Blocking):
     def subscribe(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         return self._loop.iterate(self._loop.call(self._target.subscribe, *args, **kwargs))
 
+    def within(self, txn: Any) -> Blocking:
+        return Blocking(self._target.within(txn._target), self._loop)
+
     def consumer(self, name: str) -> BlockingConsumer:
         return BlockingConsumer(self._target.consumer(name), self._loop)
 
@@ -193,8 +196,8 @@ class BlockingDatabase(Blocking):
     def table(self, *args: Any, **kwargs: Any) -> BlockingTable:
         return BlockingTable(self._target.table(*args, **kwargs), self._loop)
 
-    def log(self, name: str) -> BlockingLog:
-        return BlockingLog(self._target.log(name), self._loop)
+    def log(self, name: str, **options: Any) -> BlockingLog:
+        return BlockingLog(self._target.log(name, **options), self._loop)
 
     def watch(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         async def begun() -> AsyncIterator[Any]:

@@ -46,6 +46,7 @@ ERRORS = [
     errors.IndexUnavailable("users", "by name"),
     errors.UniqueViolation("users", "by name", ("Ada",), (1,), (2,)),
     errors.TableMismatch("no"),
+    errors.WriterFenced("orders", 1, 2),
     errors.BackupError("no"),
     TransactionOver("over"),
     WireError("garbage"),
