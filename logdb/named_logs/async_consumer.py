@@ -110,14 +110,15 @@ class AsyncConsumer:
 
     async def run(
         self,
-        body: Callable[[Any, Entry], Awaitable[object]],
+        body: Callable[[Any, Entry], object],
         *,
         batch: int = 1,
         limit: int | None = None,
         timeout: float | None = None,
         until_end: bool = False,
     ) -> int:
-        """As `logdb.named_logs.Consumer.run`, for an async function `body(txn, entry)`."""
+        """As `logdb.named_logs.Consumer.run`, for an async function `body(txn, entry)`, or for a plain one
+        that awaits nothing, because it only writes."""
         check_body(body)
         check_flag("until_end", until_end)
         for name, count in (("batch", batch), ("limit", limit)):
@@ -156,17 +157,16 @@ class AsyncConsumer:
         rows = await _rows((await self._db.at()).scan(*self._layout.range(), reverse=True, limit=1))
         return next((entry.position for entry in self._layout.read(rows)), None)
 
-    async def _commit(self, pick: Pick, body: Callable[[Any, Entry], Awaitable[object]] | None = None) -> bool:
+    async def _commit(self, pick: Pick, body: Callable[[Any, Entry], object] | None = None) -> bool:
         """Move cursors, and let the entries take effect in the same transaction. Returns whether it has committed."""
 
         async def step(txn: Any) -> bool:
             if not pick.holds(await txn.multi_get(list(pick.expected))):
                 return False
             for entry in pick.entries:
-                running = body(txn, entry) if body is not None else None
-                if not isinstance(running, Awaitable):
-                    raise TypeError("a consumer of logdb.aio takes an async function, others a plain one")
-                await running
+                result = body(txn, entry) if body is not None else None
+                if isinstance(result, Awaitable):
+                    await result
             pick.move(txn)
             return True
 

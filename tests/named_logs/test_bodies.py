@@ -1,0 +1,39 @@
+"""Consumers of both faces, and the bodies that they take."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import logdb
+import logdb.aio
+from logdb.named_logs import Entry
+
+
+def test_an_async_consumer_takes_both_kinds_of_functions() -> None:
+    async def main() -> list[bytes]:
+        async with await logdb.aio.open(":memory:") as db:
+            orders = db.log("orders")
+            await orders.extend([b"1", b"2", b"3"])
+            async with orders.consumer("billing") as consumer:
+                await consumer.run(lambda txn, entry: txn.put(b"plain", entry.value), limit=1)
+                assert await consumer.lag() == 2
+
+                async def body(txn: logdb.aio.Transaction, entry: Entry) -> None:
+                    assert await txn.get(b"plain") == b"1"
+                    txn.put(b"async", entry.value)
+
+                assert await consumer.run(body, until_end=True) == 2
+            return [value async for _, value in db.scan(b"a", b"q")]
+
+    assert asyncio.run(main()) == [b"3", b"1"]
+
+
+def test_an_async_function_in_a_plain_consumer_is_refused() -> None:
+    async def body(txn: object, entry: Entry) -> None: ...
+
+    with logdb.open(":memory:") as db:
+        db.log("orders").append(b"1")
+        with pytest.raises(TypeError, match=r"logdb\.aio only"):
+            db.log("orders").consumer("billing").run(body)
