@@ -273,7 +273,9 @@ class ReadClient:
 
         def on_batch(subscription: int, result: Any) -> None:
             self._log.call(log.Close(subscription), ignore_result)
-            answer(result.records[0] if isinstance(result, Batch) else result)
+            if isinstance(result, Batch):  # GSNs need not be dense: a version may have no record of its own
+                result = next((record for record in result.records if record.gsn == request.version), None)
+            answer(result)
 
         def answer(result: Any) -> None:
             self._context.answer(pending.call, None if isinstance(result, Trimmed) else result)

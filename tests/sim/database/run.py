@@ -276,7 +276,7 @@ class Simulation(LogSimulation):
         self._wait(limit, lambda: bool(images), "mapping servers reach the tail", cluster.replicas())
         applied = images[0][0]
         oldest, copies = self.healing.copies(applied, limit)
-        truth = truth_of(copies, oldest, applied)
+        truth = truth_of(copies, oldest, applied, is_dense=self.own.IS_DENSE)
         self.records = applied
         for gsn, record in cluster.archive.items():
             if gsn >= oldest and gsn <= applied and truth.records.get(gsn) != tuple(record[1:]):
@@ -360,10 +360,10 @@ class Replayed:
         self.deletes: list[DeletedRange] = []
         self.authors: dict[int, TxnId] = {}
         self.decided: dict[TxnId, Decided] = {}
-        for gsn in range(1, truth.tail + 1):
+        for gsn in sorted({*truth.records, truth.tail}):
             time, tag, payload = truth.records.get(gsn, (0, VALUE, b""))
             records = [] if tag == VALUE else [LogRecord(gsn, time, tag, payload)]
-            for commit, _ in replica.apply(Batch(gsn, gsn + 1, records)):
+            for commit, _ in replica.apply(Batch(replica.applied + 1, gsn + 1, records)):
                 txn = TxnId(commit.client, commit.sequence)
                 decided = replica.decided(txn)
                 assert decided is not None
@@ -414,8 +414,8 @@ def versions_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[i
     """(through which version, the versions) by the records of the shard of `key`. Raises Unavailable."""
     shard = placement(key) or 0
     history = ShardHistory(key, shard)
-    for gsn in range(truth.oldest, truth.tail + 1):
-        if truth.owner.get(gsn) == shard and truth.records[gsn][1] in HISTORY_KINDS:
+    for gsn in sorted(truth.owner):
+        if truth.owner[gsn] == shard and truth.records[gsn][1] in HISTORY_KINDS:
             history.take(LogRecord(gsn, *truth.records[gsn]))
     through, versions = history.versions(truth.oldest)
     found: list[tuple[int, bytes | None]] = []
