@@ -142,7 +142,7 @@ class Update(NamedTuple):
     """MMS leader to a storage server: the configuration after `change`, as far as it concerns this server.
 
     `server`: its number; `nonce`: of the disk that has it. `config`: its shard, None if it has none. `opened`: shards
-    that joined the set in this version or before may accept records.
+    that joined the set in this version or before may accept records. `left`: as in `View`.
     """
 
     change: int
@@ -152,6 +152,7 @@ class Update(NamedTuple):
     epoch: Epoch = NO_EPOCH
     opened: int = 0
     oldest: int = 1
+    left: int = 0
 
 
 class Freeze(NamedTuple):
@@ -267,13 +268,13 @@ class Replicate(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Backup to primary: it has the order up to `end`, durably up to `durable`. `frontier`: its own."""
+    """Backup to primary: it has the order up to `end`, durably up to `durable`. `last`: of the GSNs that it gave."""
 
     shard: int
     view: int
     end: int
     durable: int
-    frontier: int
+    last: int
 
 
 class Sessions(NamedTuple):

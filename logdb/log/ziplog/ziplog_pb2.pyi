@@ -118,7 +118,7 @@ class Report(_message.Message):
     def __init__(self, server: _Optional[int] = ..., nonce: _Optional[int] = ..., shard: _Optional[int] = ..., view: _Optional[int] = ..., is_frozen: _Optional[bool] = ..., is_synced: _Optional[bool] = ..., stable: _Optional[int] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., change: _Optional[int] = ..., records: _Optional[int] = ..., wanted: _Optional[int] = ..., suspects: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Update(_message.Message):
-    __slots__ = ("change", "server", "nonce", "config", "epoch", "opened", "oldest")
+    __slots__ = ("change", "server", "nonce", "config", "epoch", "opened", "oldest", "left")
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class Update(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     change: int
     server: int
     nonce: int
@@ -133,7 +134,8 @@ class Update(_message.Message):
     epoch: Epoch
     opened: int
     oldest: int
-    def __init__(self, change: _Optional[int] = ..., server: _Optional[int] = ..., nonce: _Optional[int] = ..., config: _Optional[_Union[ShardConfig, _Mapping]] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ..., opened: _Optional[int] = ..., oldest: _Optional[int] = ...) -> None: ...
+    left: int
+    def __init__(self, change: _Optional[int] = ..., server: _Optional[int] = ..., nonce: _Optional[int] = ..., config: _Optional[_Union[ShardConfig, _Mapping]] = ..., epoch: _Optional[_Union[Epoch, _Mapping]] = ..., opened: _Optional[int] = ..., oldest: _Optional[int] = ..., left: _Optional[int] = ...) -> None: ...
 
 class Freeze(_message.Message):
     __slots__ = ("shard", "view")
@@ -264,18 +266,18 @@ class Replicate(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., view: _Optional[int] = ..., after: _Optional[int] = ..., end: _Optional[int] = ..., stable: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Stored(_message.Message):
-    __slots__ = ("shard", "view", "end", "durable", "frontier")
+    __slots__ = ("shard", "view", "end", "durable", "last")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
-    FRONTIER_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     shard: int
     view: int
     end: int
     durable: int
-    frontier: int
-    def __init__(self, shard: _Optional[int] = ..., view: _Optional[int] = ..., end: _Optional[int] = ..., durable: _Optional[int] = ..., frontier: _Optional[int] = ...) -> None: ...
+    last: int
+    def __init__(self, shard: _Optional[int] = ..., view: _Optional[int] = ..., end: _Optional[int] = ..., durable: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class Sessions(_message.Message):
     __slots__ = ("shard", "view", "end", "sessions")

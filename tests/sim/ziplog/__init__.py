@@ -1,7 +1,7 @@
 """Ziplog in the simulator (`Engine.simulation`): its clusters, faults, operations, invariants and planted bugs."""
 
 from logdb.log import engine
-from logdb.log.requests import AddShard, FinalizeShard, SetCutInterval
+from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, SetCutInterval
 from tests.sim.engines import Policy
 from tests.sim.ziplog.cluster import SHAPES, Cluster, on_nodes, shape_of
 from tests.sim.ziplog.faults import AT_OTHERS, HARMLESS, Faults, trouble_of
@@ -13,8 +13,8 @@ CLUSTERS = {
     "many": engine.Shape(shards=2, replicas=2, ordering=3, mapping=2, engine="ziplog"),
     "masking": engine.Shape(shards=1, replicas=2, ordering=3, mapping=2, spares=2, engine="ziplog"),
 }
-CHANGES = (AddShard, FinalizeShard, SetCutInterval)
-EVENTS = ("view adopted", "record placed again", "set of shards changed")
+CHANGES = (AddShard, FinalizeShard, ReplaceServer, AddReplica, SetCutInterval)
+EVENTS = ("view adopted", "set of shards changed", "shard removed", "members of a drained shard changed")
 
 POLICIES = {"": Policy(replicas=2)}
 IS_DENSE = False

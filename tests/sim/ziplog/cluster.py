@@ -130,7 +130,7 @@ class Cluster(cluster.Cluster):
         if shape.small_buffers:
             config = replace(config, buffer_bytes=1_200, batch_bytes=500)
         process = self._add(self.storage, address, "storage", lambda found, rng: StorageServer(config, found, rng))
-        process.watch = self._look
+        process.watch = self._check_stable
         return process
 
     def _mms_core(self, address: Address) -> Any:
@@ -163,10 +163,17 @@ class Cluster(cluster.Cluster):
         self._seen[process.address] = core.slot, 0, 0
         if core.slot > self._slot:
             self.world.counts["set of shards changed"] += core.state.epoch.version != self._version
+            before = self.state.shards if self.state is not None else {}
             self._slot, self._version = core.slot, core.state.epoch.version
             self.state = type(core.state).from_bytes(self._slots[core.slot])
+            for shard, config in before.items():
+                now = self.state.shards.get(shard)
+                self.world.counts["shard removed"] += now is None
+                self.world.counts["members of a drained shard changed"] += bool(
+                    now is not None and config.is_drained and now.view > config.view
+                )
 
-    def _look(self, process: Process) -> None:
+    def _check_stable(self, process: Process) -> None:
         """Check that stable records are the same at all servers (ZIP-4), and on one shard (ZIP-1)."""
         core: Any = process.core
         log, seen = core.log, self._seen.get(process.address, (0, 0, 0))

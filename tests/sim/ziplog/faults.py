@@ -171,6 +171,15 @@ class Faults(faults.Faults):
         found = [one for one in view.shards if one.state is ShardState.LIVE]
         return calls.FinalizeShard(self.draw.choice(found).shard, self.draw.choice((0, 3))) if found else None
 
+    def replace_server(self, view: View) -> Any:
+        """Of any shard; of a drained one the records are copied."""
+        found = [member for one in view.shards for member in one.members]
+        return calls.ReplaceServer(self.draw.choice(found).server, 0) if found else None
+
+    def add_replica(self, view: View) -> Any:
+        found = [one for one in view.shards if one.state is ShardState.FINALIZED]
+        return calls.AddReplica(self.draw.choice(found).shard, 0) if found else None
+
     def set_cut_interval(self, view: View) -> Any:
         return calls.SetCutInterval(self.draw.choice((1, 5, 50)) * MILLISECOND)
 
@@ -218,6 +227,8 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "add shard": Faults.add_shard,
     "finalize shard": Faults.finalize_shard,
+    "replace server": Faults.replace_server,
+    "add replica": Faults.add_replica,
     "set cut interval": Faults.set_cut_interval,
     "start spare": Faults.start_spare,
 }
@@ -229,6 +240,10 @@ FOCUSES = (
     Trouble(("kill primary", "late freeze", "doubling network", "reordering network"), ("add shard", "finalize shard")),
     Trouble(
         ("lose disk", "lose disk of a primary", "kill storage", "late freeze", "cut off primary"), ("start spare",)
+    ),
+    Trouble(
+        ("kill storage", "lose disk", "cut off client"),
+        ("add shard", "finalize shard", "replace server", "add replica", "start spare"),
     ),
 )
 """Faults that together reach what each of them alone seldom does: speculative records that only a backup has, servers

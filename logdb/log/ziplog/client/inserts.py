@@ -31,17 +31,20 @@ from logdb.log.ziplog.messages import (
 
 REMEMBERED_UNKNOWN: Final = 10_000
 """Maximum number of appends that ended as unknown and whose outcome is remembered."""
+LOST: Final = "its shard was trimmed away before its outcome was received"
 MAX_HELD: Final = 100_000
 """When this many later numbers have been issued, the number of an append that ended as unknown is released."""
 
 
 class PendingAppend:
     """An append under way. `numbers`, `gsns`, `shards`: of its records, 0 until they are known. `left`: records that
-    are not in the log yet. `refused`: those that cannot be. `waiting`: calls that wait for its outcome."""
+    are not in the log yet. `refused`: those that cannot be. `is_lost`: no server can return the outcome of some.
+    `waiting`: calls that wait for its outcome."""
 
     __slots__ = (
         "call",
         "gsns",
+        "is_lost",
         "is_over",
         "left",
         "numbers",
@@ -60,7 +63,7 @@ class PendingAppend:
         self.gsns = [0] * len(records)
         self.shards = [0] * len(records)
         self.left, self.refused = len(records), 0
-        self.is_over = False
+        self.is_lost = self.is_over = False
         self.waiting: tuple[int, ...] = ()
 
     def id(self, client: int) -> AppendId:
@@ -266,10 +269,11 @@ class InsertClient:
             return
         if append.shard is not None:
             config = self._mms.shard(append.shard)
-            if config is None and not 0 < append.shard < self._mms.view.next_shard:
+            is_removed = self._mms.is_removed(append.shard)
+            if config is None and not is_removed:
                 self._mms.request_view(lambda view: self._route_to_new(chunk, view.next_shard))
                 return
-            if config is not None and config.state is not ShardState.LIVE:
+            if is_removed or (config is not None and config.state is not ShardState.LIVE):
                 self._give_up(chunk, f"shard {append.shard} is finalized")
                 return
             chosen = append.shard if append.shard in numbers else None
@@ -309,13 +313,34 @@ class InsertClient:
         append.refused += len(chunk.indexes)
         for index in chunk.indexes:
             self._close(append.numbers[index])
-        if not append.left:
-            if append.refused < len(append.records) and append.call in self._appends:
+        self._conclude(append, error or Unavailable(why))
+
+    def _lose(self, batch: Batch) -> None:
+        """The shard of a batch is gone: no server can return the outcome of its records."""
+        for number in batch.open - batch.refused:
+            append, _ = batch.items[number - batch.sequence]
+            append.left, append.is_lost = append.left - 1, True
+            batch.open.discard(number)
+            self._close(number)
+            self._conclude(append)
+        self._end_batch(batch)
+
+    def _conclude(self, append: PendingAppend, error: Exception | None = None) -> None:
+        """Answer when no outcome of an append is open. `error`: why some of its records were refused."""
+        if append.left:
+            return
+        if append.call in self._appends:
+            result: object = calls.AppendResult(append.gsns, append.shards)
+            if append.is_lost or 0 < append.refused < len(append.records):
                 append_id = append.id(self._context.client)
                 self._remember(append_id, append)
-                error = AppendUnknown(f"only some of its records were appended: {why}", append_id)
-            self._answer(append, error or Unavailable(why))
-            self._finish(append)
+                why = f": {error}" if error else ""
+                why = LOST if append.is_lost else f"only some of its records were appended{why}"
+                result = AppendUnknown(why, append_id)
+            elif append.refused:
+                result = error
+            self._answer(append, result)
+        self._finish(append)
 
     def _ask_for_view(self) -> None:
         if self._unroutable:
@@ -329,7 +354,9 @@ class InsertClient:
             self._route(chunk)
         for batch in {id(one): one for one in self._open.values()}.values():
             config = self._mms.shard(batch.shard)
-            if config is not None and (config.view != batch.view or not config.is_in_set):
+            if self._mms.is_removed(batch.shard):
+                self._lose(batch)
+            elif config is not None and (config.view != batch.view or not config.is_in_set):
                 self._wait(batch, self._context.now + self._context.backoff(4))
         for number, appender in self._appenders.items():
             if appender.collected:
@@ -484,14 +511,7 @@ class InsertClient:
         round_trip = self._context.now - batch.sent_at
         before = self._round_trips.get(batch.shard, round_trip)
         self._round_trips[batch.shard] = before + (round_trip - before) // 8
-        if not append.left:
-            if not append.refused:
-                self._answer(append, calls.AppendResult(append.gsns, append.shards))
-            elif append.call in self._appends:
-                append_id = append.id(self._context.client)
-                self._remember(append_id, append)
-                self._answer(append, AppendUnknown("only some of its records were appended", append_id))
-            self._finish(append)
+        self._conclude(append)
         self._end_batch(batch)
 
     def _close(self, number: int) -> None:
@@ -581,7 +601,8 @@ class InsertClient:
         append.size, append.is_over = 0, True
         self._unsettled.difference_update(append.numbers)
         for call in append.waiting:
-            self._context.answer(call, [gsn or None for gsn in append.gsns])
+            lost = AppendUnknown(LOST, append.id(self._context.client))
+            self._context.answer(call, lost if append.is_lost else [gsn or None for gsn in append.gsns])
         append.waiting = ()
         self._let_in()
 

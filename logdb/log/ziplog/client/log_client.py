@@ -171,16 +171,20 @@ class ZiplogClient:
         match change:
             case calls.AddShard(servers):
                 numbers = servers
-            case calls.FinalizeShard() | calls.SetCutInterval():
+            case calls.FinalizeShard() | calls.ReplaceServer() | calls.AddReplica() | calls.SetCutInterval():
                 numbers = tuple(change)
             case _:
                 answer(Unavailable(f"a log on Ziplog does not offer {type(change).__name__}"))
                 return
-        self._mms.change(
-            type(change).__name__,
-            numbers,
-            lambda response: answer(Unavailable(response.error) if response.error else response.result),
-        )
+
+        def changed(response: messages.ChangeResponse) -> None:
+            """Later calls of this client use the new configuration."""
+            if response.error:
+                answer(Unavailable(response.error))
+            else:
+                self._mms.request_view(lambda view: answer(response.result))
+
+        self._mms.change(type(change).__name__, numbers, changed)
 
     def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
         self._ask(call, None, TimeoutError(LATE))(None)

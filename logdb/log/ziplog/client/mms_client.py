@@ -44,6 +44,10 @@ class MmsClient:
         """A shard by its number."""
         return next((config for config in self.view.shards if config.shard == number), None)
 
+    def is_removed(self, number: int) -> bool:
+        """Whether a shard is gone, since all its records are trimmed."""
+        return 0 < number < self.view.next_shard and self.shard(number) is None
+
     def in_set(self) -> list[ShardConfig]:
         """The shards of the set."""
         return [config for config in self.view.shards if config.is_in_set]

@@ -126,12 +126,17 @@ class ReadClient:
             """If the log has passed the GSN, the shard need not wait until it gets there by itself."""
             if not self._requests.is_open(number):
                 return
+            if self._mms.is_removed(request.shard):
+                self._requests.cancel(number)
+                is_trimmed = gsn < self._mms.oldest
+                error = Trimmed(gsn, self._mms.oldest) if is_trimmed else NotOfThisShard(gsn, request.shard)
+                context.answer(call, error)
+                return
             if floor.last >= gsn:
                 self._requests.cancel(number)
                 source.ask_again()
                 self._requests.send(number, ReadRequest(number, request.shard, gsn, True), source.choose, answered)
-            else:
-                context.set_timer(timer, context.now + context.config.answer_timeout_ns)
+            context.set_timer(timer, context.now + context.config.answer_timeout_ns)
 
         timer = Timer(look)
         context.set_timer(timer, context.now + context.config.answer_timeout_ns // 4)

@@ -6,7 +6,7 @@ from collections import deque
 from heapq import merge
 from operator import itemgetter
 
-from logdb.cores.context import ClientContext, PendingRequests
+from logdb.cores.context import ClientContext, PendingRequests, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 from logdb.cores.subscriptions import Subscription
 from logdb.log import requests as calls
@@ -52,10 +52,12 @@ class LogSubscription(Subscription):
         self._streams: dict[int, Stream] = {}
         self._ended: set[int] = set()
         self._is_closed = False
+        self._look = Timer(self._mms.refresh)
 
     def close(self) -> None:
         super().close()
         self._is_closed = True
+        self._context.discard_timer(self._look)
         for stream in self._streams.values():
             self._requests.cancel(stream.number)
 
@@ -74,6 +76,8 @@ class LogSubscription(Subscription):
             return
         self._follow()
         self._deliver()
+        if not self._streams and self._waiting:  # no server will mention a newer configuration
+            self._context.set_timer(self._look, self._context.now + self._context.config.answer_timeout_ns)
         wanted = max([0, *(stream.newest for stream in self._streams.values())])
         for stream in self._streams.values():
             limit = max(self._fetch_bytes // max(1, len(self._streams)), min(MIN_FETCH_BYTES, self._fetch_bytes))
@@ -87,6 +91,10 @@ class LogSubscription(Subscription):
 
     def _follow(self) -> None:
         """Have a stream for each shard that may have records from here on, and none for the others."""
+        for shard in [one for one in self._streams if self._mms.is_removed(one)]:
+            self._end(shard)
+        if self._shard is not None and self._mms.is_removed(self._shard):
+            self._end(self._shard)
         for config in self._mms.view.shards:
             shard = config.shard
             if self._shard not in (None, shard) or shard in self._ended:
@@ -94,12 +102,16 @@ class LogSubscription(Subscription):
             stream = self._streams.get(shard)
             if self._has_ended(config, stream.at if stream is not None else self.position):
                 if stream is None or not stream.records:
-                    self._ended.add(shard)
-                    if stream is not None:
-                        self._requests.cancel(stream.number)
-                        del self._streams[shard]
+                    self._end(shard)
             elif stream is None:
                 self._streams[shard] = Stream(MemberSource(self._context, self._mms, shard), self.position)
+
+    def _end(self, shard: int) -> None:
+        """A shard has no records from here on."""
+        self._ended.add(shard)
+        stream = self._streams.pop(shard, None)
+        if stream is not None:
+            self._requests.cancel(stream.number)
 
     def _has_ended(self, config: ShardConfig, at: int) -> bool:
         return config.is_drained and at >= config.bound

@@ -32,6 +32,24 @@ class FinalizeShard(NamedTuple):
     shard: int
 
 
+class ReplaceServer(NamedTuple):
+    """The next view of its shard is without `server`, and with the spare server `by`."""
+
+    time: int
+    request: int
+    server: int
+    by: int
+
+
+class AddReplica(NamedTuple):
+    """The next view of a shard that accepts no appends has one member more: the spare server `server`."""
+
+    time: int
+    request: int
+    shard: int
+    server: int
+
+
 class SetInterval(NamedTuple):
     """Set the time between two epochs."""
 
@@ -89,11 +107,21 @@ class Open(NamedTuple):
     version: int
 
 
-Command = Register | AddShard | FinalizeShard | SetInterval | Trim | Recover | Synced | Drained | NextEpoch | Open
-_KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (Register, AddShard, FinalizeShard, SetInterval, Trim, Recover, Synced, Drained, NextEpoch, Open)
-}
+Command = (
+    Register
+    | AddShard
+    | FinalizeShard
+    | ReplaceServer
+    | AddReplica
+    | SetInterval
+    | Trim
+    | Recover
+    | Synced
+    | Drained
+    | NextEpoch
+    | Open
+)
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in Command.__args__}
 
 
 def encode(command: Command) -> bytes:

@@ -55,6 +55,12 @@ class Leader:
                 self._propose(number, c.AddShard(now, number, chosen), now)
             case "FinalizeShard", (shard, _):
                 self._propose(number, c.FinalizeShard(now, number, shard), now)
+            case "ReplaceServer", (server, by):
+                if (spare := self._spare(by, state, now)) is not None:
+                    self._propose(number, c.ReplaceServer(now, number, server, spare), now)
+            case "AddReplica", (shard, by):
+                if (spare := self._spare(by, state, now)) is not None:
+                    self._propose(number, c.AddReplica(now, number, shard, spare), now)
             case "SetCutInterval", (interval_ns,):
                 self._propose(number, c.SetInterval(now, number, interval_ns), now)
             case "Trim", (gsn,):
@@ -63,6 +69,12 @@ class Leader:
     def _is_alive(self, server: int, now: int) -> bool:
         found = self._reports.get(server)
         return found is not None and now < found[1] + self._config.suspect_after_ns
+
+    def _spare(self, server: int, state: MembershipState, now: int) -> int | None:
+        """The spare server with this number, or any (0). Returns 0 if there is none; None if servers have not reported
+        to this leader yet: the client requests its change again."""
+        found = server or next(iter(self._spares(state, now)), 0)
+        return found if found or now >= self._began_at + self._config.suspect_after_ns else None
 
     def _spares(self, state: MembershipState, now: int) -> list[int]:
         """Spare servers that answer, and have nothing of an earlier shard."""
@@ -117,6 +129,7 @@ class Leader:
             state.epoch,
             state.opened,
             state.oldest,
+            state.left,
         )
         self._out.append(Send(found.address, update))
 
@@ -129,17 +142,35 @@ class Leader:
     def _recover(self, config: ShardConfig, report: Report, source: int, state: MembershipState, now: int) -> None:
         """A server is frozen: the next view begins with it, if it may; else with another one."""
         known = (*config.members, *config.former)
-        if config.is_drained:
+        change = state.changing.get(config.shard)
+        if config.is_drained and change is None:
             return
-        if not any(one.server == source and one.is_complete for one in known):
+        leaving = change.leaving if change is not None else 0
+        others = [one.server for one in known if one.server not in (source, leaving)]
+        alive = [one for one in others if self._is_alive(one, now) and not state.servers[one].is_gone]
+        complete = [one.server for one in known if one.is_complete]
+        if change is not None and self._has_better(config, source, leaving, alive):
+            return  # that one is frozen with the next tick
+        if source not in complete:
             self._freeze(config)
             return
-        others = [one.server for one in known if one.server != source]
-        alive = [one for one in others if self._is_alive(one, now) and not state.servers[one].is_gone]
-        silent = [one.server for one in config.members if one.server not in (source, *alive)]
-        chosen = [source, *alive, *self._spares(state, now), *silent][: len(config.members)]
+        spares = self._spares(state, now)
+        if change is not None and change.joining in spares:
+            spares = [change.joining, *(one for one in spares if one != change.joining)]
+        silent = [one.server for one in config.members if one.server not in (source, leaving, *alive)]
+        size = len(config.members) + (change is not None and not leaving)
+        rest = [leaving, *silent] if leaving not in (0, source) else silent
+        chosen = [source, *alive, *spares, *rest][:size]
         command = c.Recover(now, config.shard, config.view, report.stable, tuple(chosen))
         self._propose(("recover", config.shard, config.view), command, now)
+
+    @staticmethod
+    def _has_better(config: ShardConfig, source: int, leaving: int, alive: list[int]) -> bool:
+        """Whether another member than `source` should be the next primary: the first complete one of those that stay,
+        and are not silent."""
+        stay = [one.server for one in config.members if one.is_complete and one.server in (source, *alive)]
+        stay = [one for one in stay if one != leaving]
+        return bool(stay) and stay[0] != source
 
     def _replace_all(self, config: ShardConfig, alive: list[int], state: MembershipState, now: int) -> None:
         """Begin the next view of a shard that never had records, with any servers that answer."""
@@ -202,6 +233,8 @@ class Leader:
             alive = [one.server for one in config.members if self._is_alive(one.server, now)]
             is_gone = any(state.servers[one.server].is_gone for one in config.members)
             is_lacking = is_gone or len(alive) < len(config.members)
+            if config.shard in state.changing:
+                self._freeze(config)
             if config.is_drained:
                 continue
             former = [one.server for one in config.former if self._is_alive(one.server, now)]

@@ -38,9 +38,20 @@ class Result(NamedTuple):
     error: str
 
 
+class MemberChange(NamedTuple):
+    """An operator's change of the members of a shard, which its next view carries out. `leaving`: the member that is
+    replaced, 0: none is; `joining`: the spare server that comes, or another one if it has failed by then."""
+
+    request: int
+    shard: int
+    leaving: int
+    joining: int
+
+
 class MembershipState:
     """The state after a command. `change`: how many commands have changed the configuration or the epoch. `barriers`:
-    (version, the numbers of the servers that have to enter it before shards that joined in it are opened)."""
+    (version, the numbers of the servers that have to enter it before shards that joined in it are opened). `changing`:
+    by shard, the change of its members that its next view carries out."""
 
     def __init__(self, interval_ns: int) -> None:
         self.interval_ns = interval_ns
@@ -51,6 +62,7 @@ class MembershipState:
         self.epoch = NO_EPOCH
         self.rates: dict[int, int] = {}
         self.barriers: list[tuple[int, tuple[int, ...]]] = []
+        self.changing: dict[int, MemberChange] = {}
         self.results: dict[int, Result] = {}
 
     @property
@@ -59,11 +71,11 @@ class MembershipState:
         return self.barriers[0][0] - 1 if self.barriers else self.epoch.version
 
     def view(self) -> View:
-        """The configuration."""
+        """The configuration, without shards all of whose records are trimmed."""
         spares = [Spare(one.server, one.address) for one in self.servers.values() if not (one.shard or one.is_gone)]
         return View(
             self.change,
-            tuple(self.shards.values()),
+            tuple([config for config in self.shards.values() if not self._is_trimmed(config)]),
             self.next_shard,
             self.oldest,
             tuple(spares),
@@ -84,13 +96,14 @@ class MembershipState:
             case c.Register(_, nonce, address):
                 self._register(nonce, address)
             case c.Recover():
-                self._recover(command)
+                return self._recover(command)
             case c.Synced():
                 self._synced(command)
             case c.Drained(_, shard, view):
-                config = self.shards[shard]
-                if config.view == view and config.is_draining and not config.joining:
+                config = self.shards.get(shard)
+                if config is not None and config.view == view and config.is_draining and not config.joining:
                     self.shards[shard] = config._replace(is_drained=True)
+                    self._remove_trimmed()
             case c.NextEpoch(time, rates):
                 self.rates = dict(rates)
                 self._begin_epoch(time)
@@ -100,10 +113,11 @@ class MembershipState:
                 return self._change(command)
         return None
 
-    def _change(self, command: Any) -> Result:
-        """A client's command, once: it may have been proposed several times."""
+    def _change(self, command: Any) -> Result | None:
+        """A client's command, once: it may have been proposed several times. Returns None if it is not carried out
+        yet."""
         done = self.results.get(command.request)
-        if done is not None:
+        if done is not None or any(change.request == command.request for change in self.changing.values()):
             return done
         result, error = 0, ""
         match command:
@@ -111,6 +125,15 @@ class MembershipState:
                 result, error = self._add_shard(servers)
             case c.FinalizeShard(time, _, shard):
                 result, error = self._finalize(shard, time)
+            case c.ReplaceServer(_, request, server, by):
+                found = self.servers.get(server)
+                error = self._change_members(MemberChange(request, found.shard if found else 0, server, by))
+                if not error:
+                    return None
+            case c.AddReplica(_, request, shard, server):
+                error = self._change_members(MemberChange(request, shard, 0, server))
+                if not error:
+                    return None
             case c.SetInterval(_, _, interval_ns):
                 if 0 <= interval_ns <= MAX_INTERVAL_NS:
                     result = self.interval_ns = interval_ns
@@ -120,10 +143,15 @@ class MembershipState:
                     )
             case c.Trim(_, _, gsn):
                 result = self.oldest = max(self.oldest, gsn)
-        self.results[command.request] = Result(command.request, result, error)
+                self._remove_trimmed()
+        return self._end_change(command.request, result, error)
+
+    def _end_change(self, request: int, result: int, error: str = "") -> Result:
+        """Note the result of a client's command."""
+        self.results[request] = Result(request, result, error)
         if len(self.results) > REMEMBERED:
             del self.results[next(iter(self.results))]
-        return self.results[command.request]
+        return self.results[request]
 
     def _register(self, nonce: int, address: Address) -> None:
         if any(server.nonce == nonce for server in self.servers.values()):
@@ -161,6 +189,40 @@ class MembershipState:
         if server.is_gone:
             del self.servers[number]
 
+    def _change_members(self, change: MemberChange) -> str:
+        """Have the members of a shard changed with its next view. Returns why that is impossible, "" if it is not."""
+        config, spare = self.shards.get(change.shard), self.servers.get(change.joining)
+        if config is None or self._is_trimmed(config):
+            if change.leaving:
+                return f"server {change.leaving} belongs to no shard"
+            return f"shard {change.shard} {'was trimmed away' if 0 < change.shard < self.next_shard else 'is unknown'}"
+        if change.leaving and all(one.server != change.leaving for one in config.members):
+            return f"server {change.leaving} was replaced: it leaves shard {config.shard} when its records were copied"
+        if change.leaving and len(config.members) == 1:
+            return f"server {change.leaving} is the only member of shard {config.shard}"
+        if not (change.leaving or config.is_draining):
+            return f"shard {config.shard} accepts appends, only a finalized one can have more replicas"
+        if spare is None or spare.shard or spare.is_gone:
+            return "there is no spare server that answers"
+        if config.shard in self.changing:
+            return f"another member of shard {config.shard} is being changed"
+        self.changing[config.shard] = change
+        return ""
+
+    def _is_trimmed(self, config: ShardConfig) -> bool:
+        """Whether a shard is finalized, and all its records are trimmed."""
+        return config.is_draining and max(config.bound, 2) <= self.oldest
+
+    def _remove_trimmed(self) -> None:
+        """Remove drained shards all of whose records are trimmed: their servers become spares."""
+        for config in [one for one in self.shards.values() if one.is_drained and self._is_trimmed(one)]:
+            del self.shards[config.shard]
+            for member in (*config.members, *config.former):
+                self._release(member.server)
+            change = self.changing.pop(config.shard, None)
+            if change is not None:
+                self._end_change(change.request, 0, f"shard {config.shard} was trimmed away")
+
     def _finalize(self, shard: int, time: int) -> tuple[int, str]:
         config = self.shards.get(shard)
         if config is None:
@@ -172,19 +234,22 @@ class MembershipState:
                 self._leave(config, time, noted)
         return shard, ""
 
-    def _recover(self, command: c.Recover) -> None:
+    def _recover(self, command: c.Recover) -> Result | None:
         """Begin a view. A frozen member stands for its view in all barriers. Complete servers that are left out stay
-        until the view is established (ZIP-10)."""
-        config = self.shards[command.shard]
-        if config.view != command.view or config.is_drained:
-            return
+        until the view is established (ZIP-10). A drained shard begins one only to change its members.
+
+        Returns the result of the operator's change that the view carries out.
+        """
+        config = self.shards.get(command.shard)
+        if config is None or config.view != command.view or (config.is_drained and config.shard not in self.changing):
+            return None
         source, shard = command.members[0], command.shard
         before = {member.server: member for member in (*config.members, *config.former)}
         chosen = [self.servers.get(number) for number in command.members if number not in before]
         if any(one is None or one.shard or one.is_gone for one in chosen):
-            return  # another shard has got this spare server meanwhile
+            return None  # another shard has got this spare server meanwhile
         if source in before and self.servers[source].is_gone:
-            return
+            return None
         if config.has_records:
             assert source in before, "ZIP-8: the source is not of the shard"
             assert before[source].is_complete, "ZIP-8: the source lacks records"
@@ -194,13 +259,14 @@ class MembershipState:
             noted = tuple([one for one in self._set_members() if one not in before])
             self._leave(config, command.time, noted)
             config = self.shards[shard]
+        cut = config.bound - 1 if config.is_drained else command.stable
         complete = {number for number, member in before.items() if member.is_complete}
         members = tuple(
             [
                 self._member(
                     shard,
                     number,
-                    command.stable if number in complete else 0,
+                    cut if number in complete else 0,
                     is_complete=number in complete or not config.has_records,
                 )
                 for number in command.members
@@ -215,12 +281,23 @@ class MembershipState:
             else:
                 self._release(number)
         self.shards[shard] = config._replace(
-            view=config.view + 1, members=members, since=0, first=0, former=tuple(former)
+            view=config.view + 1, members=members, since=0, first=0, is_drained=False, former=tuple(former)
         )
+        return self._members_changed(config, command.members)
+
+    def _members_changed(self, before: ShardConfig, members: tuple[int, ...]) -> Result | None:
+        """A view has begun. Returns the result of the operator's change of the members, if there was one."""
+        change = self.changing.pop(before.shard, None)
+        if change is None:
+            return None
+        new = [one for one in members if all(one != member.server for member in before.members)]
+        if not new or change.leaving in members:
+            return self._end_change(change.request, 0, "no other server that answers can take the place")
+        return self._end_change(change.request, change.joining if change.joining in new else new[0])
 
     def _synced(self, command: c.Synced) -> None:
-        config = self.shards[command.shard]
-        if config.view != command.view:
+        config = self.shards.get(command.shard)
+        if config is None or config.view != command.view:
             return
         members = tuple(
             [
@@ -292,6 +369,7 @@ class MembershipState:
             state.epoch = Epoch(version, base, end, tuple([Share(*share) for share in shares]))
             state.rates = {int(shard): rate for shard, rate in saved["rates"].items()}
             state.barriers = [(version, tuple(noted)) for version, noted in saved["barriers"]]
+            state.changing = {int(shard): MemberChange(*fields) for shard, fields in saved["changing"].items()}
             state.results = {int(number): Result(*fields) for number, fields in saved["results"].items()}
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolViolation(f"a snapshot that is none: {error}") from error
@@ -306,6 +384,7 @@ class MembershipState:
             assert not (config.is_established and config.former), "ZIP-10: a server waits for an established view"
         owners = [one.server for config in self.shards.values() for one in (*config.members, *config.former)]
         assert len(owners) == len(set(owners)), "a server is in two shards"
+        assert self.changing.keys() <= self.shards.keys(), "a shard that was removed is being changed"
         assert {one.shard for one in self.epoch.shares} == {
             config.shard for config in self.shards.values() if config.is_in_set
         }, "ZIP-1: the epoch has other shards than the set"

@@ -13,18 +13,18 @@ UNKNOWN: Final = -1
 
 
 class Follower:
-    """A backup. `end`, `durable`: that it has reported, `confirmed_at`: when it last reported this end, or a later one.
+    """A backup. `end`, `durable`, `last`: as it has reported, `confirmed_at`: when it last reported this end, or more.
     `sent`: up to where the order was sent. `is_synced`: the MMS has noted that it has all that the view began with."""
 
     __slots__ = (
-        "confirmed_at", "durable", "end", "frontier", "is_synced", "last_received_at", "member", "sent", "sent_at",
+        "confirmed_at", "durable", "end", "is_synced", "last", "last_received_at", "member", "sent", "sent_at",
     )  # fmt: skip
 
     def __init__(self, member: Member, now: int) -> None:
         self.member = member
         self.last_received_at = self.sent_at = self.confirmed_at = now
         self.end = self.sent = UNKNOWN
-        self.durable = self.frontier = 0
+        self.durable = self.last = 0
         self.is_synced = member.is_synced
 
 
@@ -86,10 +86,10 @@ class Primary:
                 self.followers[member.address].is_synced = True
 
     def ahead(self) -> int:
-        """A frontier of a backup that has stayed ahead since the last heartbeat: the client of a record there sends it
-        no more."""
+        """The last GSN that a backup gave, if the order has not passed it since the last heartbeat: the client of that
+        record sends it no more."""
         before = self._ahead
-        self._ahead = max([0, *(one.frontier for one in self.followers.values())])
+        self._ahead = max([0, *(one.last for one in self.followers.values())])
         return before
 
     def on_stored(self, message: Stored, sender: str, now: int) -> None:
@@ -98,7 +98,7 @@ class Primary:
         if follower is None:
             return
         follower.last_received_at = now
-        follower.frontier = max(message.frontier, follower.frontier)
+        follower.last = max(message.last, follower.last)
         if message.end >= follower.end:
             follower.confirmed_at = now
             if follower.end == UNKNOWN:

@@ -346,7 +346,8 @@ class StorageServer:
             self.reads.wake(log)
 
     def _on_freeze(self, message: Freeze, sender: Address, now: int) -> None:
-        if message.shard == self.shard_number and message.view == self.view and self._adopting is None:
+        is_member = message.shard == self.shard_number and message.view == self.view and self._adopting is None
+        if is_member and not self.is_frozen:
             self._freeze()
             self._must_report = True
 
@@ -433,7 +434,11 @@ class StorageServer:
     # ---- epochs
 
     def _enter(self, now: int) -> None:
-        """Enter the newest epoch: this server places all later records in it, and has skipped no slot needlessly."""
+        """Enter the newest epoch: this server places all later records in it.
+
+        The order passes no empty slots for that, except those that a reader of the tail may wait for (`View.left`): so
+        the log seems to end with its last record. A shard that has left the set has no more records.
+        """
         update, config = self._update, self.shard
         if update is None or config is None or not self.is_serving or config.view != self.view or config.is_drained:
             return
@@ -449,7 +454,7 @@ class StorageServer:
             self.slots = Slots(epoch, share) if share is not None else None
             self.log.frontier = max(self.log.frontier, epoch.base - 1)
             if self.primary is not None:
-                self._skip(epoch.base - 1)
+                self._skip(update.left if share is not None else epoch.base - 1)
         self._retry_waiting(now)
 
     def _skip(self, gsn: int) -> None:
@@ -458,7 +463,7 @@ class StorageServer:
             self.log.accept(gsn, ())
 
     def _skip_to_backups(self, primary: Primary) -> None:
-        """A backup's frontier that stays ahead has a record that its client sends no more."""
+        """A backup has a record that its client sends no more."""
         self._skip(min(primary.ahead(), self.epoch.end))
 
     # ---- inserts
@@ -624,7 +629,7 @@ class StorageServer:
         state = hash((log.end, log.durable)) or 1
         if state != self._stored_sent:
             self._stored_sent = state
-            stored = Stored(self.shard_number, self.view, log.end, log.durable, log.frontier)
+            stored = Stored(self.shard_number, self.view, log.end, log.durable, log.last)
             self._out.append(Send(config.members[0].address, stored))
 
     def _on_stored(self, message: Stored, sender: Address, now: int) -> None:

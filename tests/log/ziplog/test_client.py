@@ -1,0 +1,162 @@
+"""The client core, as far as a test can drive it without servers."""
+
+from __future__ import annotations
+
+from random import Random
+
+from logdb.cores.effects import MILLISECOND, Answer, Call, Effect, Received, Send, TimerFired
+from logdb.errors import Unavailable
+from logdb.log import requests as calls
+from logdb.log.contract import AppendUnknown, NotOfThisShard
+from logdb.log.requests import END, ClientConfig
+from logdb.log.ziplog.client.log_client import ZiplogClient
+from logdb.log.ziplog.messages import (
+    NO_VIEW,
+    FrontierRequest,
+    FrontierResponse,
+    Insert,
+    Member,
+    Pull,
+    ReadRequest,
+    ShardConfig,
+    View,
+    ViewRequest,
+    ViewResponse,
+)
+
+SHARD = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
+EMPTY = NO_VIEW._replace(version=1)
+WITH_SHARD = NO_VIEW._replace(version=2, shards=(SHARD,), next_shard=2, set_version=1)
+TRIMMED_AWAY = NO_VIEW._replace(version=3, next_shard=2, set_version=2, oldest=9, base=9, left=8)
+
+
+class Client:
+    """A client of one replica of the MMS. Its messages wait in `sent` until the test answers them."""
+
+    def __init__(self) -> None:
+        self.core = ZiplogClient(ClientConfig("me", ("o1",), coalesce_calls=False), {}, Random(1))
+        self.now, self.calls = 0, 0
+        self.sent: list[Send] = []
+        self.results: dict[int, object] = {}
+        self._keep(self.core.start(0))
+
+    def _keep(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.sent.append(effect)
+            elif isinstance(effect, Answer):
+                self.results[effect.call] = effect.result
+
+    def call(self, request: object) -> int:
+        """Begin a call. Returns its number."""
+        self.calls += 1
+        self._keep(self.core.handle(Call(self.calls, request), self.now))
+        return self.calls
+
+    def wait(self) -> None:
+        """Let a second pass."""
+        for _ in range(100):
+            self.now += 10 * MILLISECOND
+            self._keep(self.core.handle(TimerFired("agenda"), self.now))
+
+    def take(self, kind: type) -> list[Send]:
+        """Remove the messages of a kind from `sent`."""
+        found = [one for one in self.sent if isinstance(one.message, kind)]
+        self.sent = [one for one in self.sent if not isinstance(one.message, kind)]
+        return found
+
+    def receive(self, sender: str, message: object) -> None:
+        """Deliver a message to the client."""
+        self._keep(self.core.handle(Received(sender, message), self.now))
+        self.core.check_invariants()
+
+    def is_asking(self) -> bool:
+        """Whether it requests the configuration."""
+        return any(isinstance(one.message, ViewRequest) for one in self.sent)
+
+    def configure(self, view: View) -> None:
+        """The MMS answers the open requests for the configuration."""
+        requests = self.take(ViewRequest)
+        assert requests
+        for one in requests:
+            self.receive("o1", ViewResponse(one.message.request, view))
+
+
+def test_a_subscription_finds_the_first_shard() -> None:
+    """While there is no shard, no server mentions a newer configuration: the client must request it again."""
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    client.call(calls.Next(client.results[subscription]))  # type: ignore[arg-type]
+    client.configure(EMPTY)
+    assert not client.sent
+    client.wait()
+    client.configure(WITH_SHARD)
+    assert client.take(Pull)
+
+
+def test_a_subscription_without_a_caller_asks_nothing() -> None:
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    client.call(calls.Next(client.results[subscription], 5 * MILLISECOND))  # type: ignore[arg-type]
+    client.configure(EMPTY)
+    client.wait()
+    client.configure(EMPTY)
+    client.wait()
+    assert not client.sent
+
+
+def appending() -> tuple[Client, int]:
+    """A client that has sent a record to shard 1, without an answer."""
+    client = Client()
+    view = client.call(calls.View())
+    client.configure(WITH_SHARD)
+    assert client.results[view] == WITH_SHARD
+    append = client.call(calls.Append([(1, b"a")], 1))
+    assert client.take(Insert)
+    return client, append
+
+
+def test_an_append_whose_shard_is_trimmed_away_ends_as_unknown() -> None:
+    client, append = appending()
+    client.call(calls.View())
+    client.configure(TRIMMED_AWAY)
+    result = client.results[append]
+    assert isinstance(result, AppendUnknown)
+    assert "trimmed away" in str(result)
+    outcome = client.call(calls.Outcome(result.append_id))
+    assert isinstance(client.results[outcome], AppendUnknown)
+
+
+def test_a_shard_that_is_trimmed_away_takes_no_records_and_has_none() -> None:
+    client, _ = appending()
+    client.call(calls.View())
+    client.configure(TRIMMED_AWAY)
+    append = client.call(calls.Append([(1, b"b")], 1, after=0))
+    assert isinstance(client.results[append], Unavailable)
+    read = client.call(calls.Read(10, 1))
+    client.configure(TRIMMED_AWAY)
+    assert isinstance(client.results[read], NotOfThisShard)
+    subscription = client.call(calls.Subscribe(10, shard=1))
+    batch = client.call(calls.Next(client.results[subscription]))  # type: ignore[arg-type]
+    assert client.results[batch].end == END  # type: ignore[attr-defined]
+
+
+def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
+    """Bug 25: a read of a record that the log had passed looked at the configuration no more."""
+    client, _ = appending()
+    read = client.call(calls.Read(10, 1))
+    for _ in range(3):
+        client.wait()
+        for one in client.take(FrontierRequest):
+            client.receive("s1", FrontierResponse(one.message.request, 1, 1, 20, 20))
+        if client.is_asking():
+            client.configure(WITH_SHARD)
+    assert any(one.message.is_reached for one in client.take(ReadRequest))
+    assert read not in client.results
+    client.wait()
+    client.configure(TRIMMED_AWAY)
+    for _ in range(2):
+        client.wait()
+        if client.is_asking():
+            client.configure(TRIMMED_AWAY)
+    assert isinstance(client.results[read], NotOfThisShard)

@@ -1,0 +1,224 @@
+"""Changes of the members of a shard: the replicated state of the MMS, and its leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdb.cores.effects import MILLISECOND, Effect, Send
+from logdb.log.requests import ShardState
+from logdb.log.ziplog.messages import Freeze, Report, ShardConfig
+from logdb.log.ziplog.mms import commands as c
+from logdb.log.ziplog.mms.config import MmsConfig
+from logdb.log.ziplog.mms.leader import Leader
+from logdb.log.ziplog.mms.state import MembershipState, Result
+
+SERVERS = 5
+NOW = 1_700_000_000_000_000_000
+
+
+def a_log(members: int = 2) -> MembershipState:
+    """Shard 1 with servers 1 to `members`, in the set; the other servers are spares."""
+    state = MembershipState(20 * MILLISECOND)
+    for number in range(1, SERVERS + 1):
+        state.apply(c.Register(NOW, 100 + number, f"s{number}"))
+    state.apply(c.AddShard(NOW, 1, tuple(range(1, members + 1))))
+    synchronize(state)
+    return state
+
+
+def synchronize(state: MembershipState) -> None:
+    """All members of shard 1 have what its view began with."""
+    for member in state.shards[1].members:
+        state.apply(c.Synced(NOW, 1, state.shards[1].view, member.server))
+    state.check()
+
+
+def drain(state: MembershipState) -> ShardConfig:
+    """Finalize shard 1, whose order then is stable up to its end."""
+    state.apply(c.FinalizeShard(NOW, 2, 1))
+    state.apply(c.Drained(NOW, 1, state.shards[1].view))
+    assert state.shards[1].is_drained
+    return state.shards[1]
+
+
+def members(state: MembershipState) -> list[int]:
+    return [member.server for member in state.shards[1].members]
+
+
+def spares(state: MembershipState) -> list[int]:
+    return [spare.server for spare in state.view().spares]
+
+
+def recover(state: MembershipState, *chosen: int, stable: int = 7) -> Result | None:
+    result = state.apply(c.Recover(NOW, 1, state.shards[1].view, stable, chosen))
+    state.check()
+    return result
+
+
+def test_a_member_is_replaced_with_the_next_view() -> None:
+    state = a_log()
+    change = c.ReplaceServer(NOW, 9, 1, 4)
+    assert state.apply(change) is None
+    assert members(state) == [1, 2]
+    assert state.apply(change) is None, "the client has sent its request again"
+    assert recover(state, 2, 4) == Result(9, 4, "")
+    assert members(state) == [2, 4]
+    assert [one.server for one in state.shards[1].replaced] == [1]
+    assert 1 not in spares(state), "it keeps the records until its successor has copied them"
+    synchronize(state)
+    assert 1 in spares(state)
+    assert state.apply(change) == Result(9, 4, "")
+    assert members(state) == [2, 4]
+
+
+def test_another_spare_comes_when_the_chosen_one_has_failed() -> None:
+    state = a_log()
+    state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    assert recover(state, 2, 5) == Result(9, 5, "")
+
+
+def test_a_view_that_keeps_the_member_ends_the_change() -> None:
+    state = a_log()
+    state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    result = recover(state, 2, 1)
+    assert result is not None
+    assert "no other server that answers can take the place" in result.error
+    assert not state.changing
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (c.ReplaceServer(NOW, 9, 4, 5), "server 4 belongs to no shard"),
+        (c.ReplaceServer(NOW, 9, 77, 5), "server 77 belongs to no shard"),
+        (c.ReplaceServer(NOW, 9, 1, 2), "there is no spare server"),
+        (c.ReplaceServer(NOW, 9, 1, 0), "there is no spare server"),
+        (c.AddReplica(NOW, 9, 1, 5), "only a finalized one can have more replicas"),
+        (c.AddReplica(NOW, 9, 3, 5), "shard 3 is unknown"),
+    ],
+)
+def test_impossible_changes_are_rejected(change: c.Command, why: str) -> None:
+    state = a_log()
+    result = state.apply(change)
+    assert result is not None
+    assert why in result.error
+
+
+def test_one_change_of_a_shard_at_a_time() -> None:
+    state = a_log()
+    state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    result = state.apply(c.ReplaceServer(NOW, 10, 2, 5))
+    assert result is not None
+    assert "is being changed" in result.error
+
+
+def test_the_only_member_cannot_be_replaced() -> None:
+    result = a_log(1).apply(c.ReplaceServer(NOW, 9, 1, 4))
+    assert result is not None
+    assert "is the only member" in result.error
+
+
+def test_a_drained_shard_gets_one_member_more() -> None:
+    """Nothing is cut off, whatever the source has reported before the shard was drained."""
+    state = a_log()
+    config = drain(state)
+    assert recover(state, 1, 2) is None
+    assert state.shards[1].view == config.view, "a drained shard begins a view only for a change"
+    assert state.apply(c.AddReplica(NOW, 9, 1, 4)) is None
+    assert recover(state, 1, 2, 4) == Result(9, 4, "")
+    assert members(state) == [1, 2, 4]
+    assert not state.shards[1].is_drained
+    assert [one.valid for one in state.shards[1].members] == [config.bound - 1, config.bound - 1, 0]
+    synchronize(state)
+    assert not state.shards[1].is_in_set
+    assert state.shards[1].state is ShardState.FINALIZED
+
+
+def test_a_snapshot_has_the_change_that_is_under_way() -> None:
+    state = a_log()
+    state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    restored = MembershipState.from_bytes(state.to_bytes())
+    assert restored.to_bytes() == state.to_bytes()
+    assert recover(restored, 2, 4) == Result(9, 4, "")
+
+
+def test_a_finalized_shard_goes_when_all_its_records_are_trimmed() -> None:
+    state = a_log()
+    state.apply(c.FinalizeShard(NOW, 2, 1))
+    bound = state.shards[1].bound
+    state.apply(c.Trim(NOW, 3, bound - 1))
+    assert [one.shard for one in state.view().shards] == [1]
+    state.apply(c.Trim(NOW, 4, bound))
+    assert state.view().shards == ()
+    assert spares(state) == [3, 4, 5], "its members have not stored all of its records yet"
+    state.apply(c.Drained(NOW, 1, state.shards[1].view))
+    state.check()
+    assert spares(state) == [1, 2, 3, 4, 5]
+    late = [c.Drained(NOW, 1, 1), c.Synced(NOW, 1, 1, 1), c.Recover(NOW, 1, 1, 0, (1, 2))]
+    assert [state.apply(command) for command in late] == [None, None, None]
+    assert not state.shards
+
+
+def test_a_shard_that_is_trimmed_away_is_changed_no_more() -> None:
+    state = a_log()
+    config = drain(state)
+    state.apply(c.AddReplica(NOW, 9, 1, 4))
+    state.apply(c.Trim(NOW, 3, config.bound))
+    assert state.results[9].error == "shard 1 was trimmed away"
+    assert not state.changing
+
+
+# ---- the leader
+
+
+class Reporting:
+    """A leader, and the reports of servers."""
+
+    def __init__(self, state: MembershipState) -> None:
+        self.state, self.out = state, list[Effect]()
+        config = MmsConfig("o1", ("o1",), members=2, suspect_after_ns=500 * MILLISECOND)
+        self.leader = Leader(config, self.out, NOW)
+
+    def report(self, server: int, *, is_frozen: bool = False) -> list[Effect]:
+        """The effects of a report."""
+        found, change = self.state.servers[server], self.state.change
+        config = self.state.shards.get(found.shard)
+        shard, view = config[:2] if config is not None else (0, 0)
+        self.out.clear()
+        report = Report(server, found.nonce, shard, view, is_frozen, True, 7, 0, 0, change, 0, 0, ())
+        self.leader.on_report(report, found.address, self.state, NOW)
+        return self.out.copy()
+
+    def proposed(self) -> list[tuple[int, ...]]:
+        """The members of the views that it has proposed."""
+        found = [one.members for one in self.leader.commands if isinstance(one, c.Recover)]
+        self.leader.commands.clear()
+        return found
+
+
+def test_the_member_that_leaves_is_not_the_next_primary() -> None:
+    """Bug 24: a report of another frozen member led to `Freeze` messages, and each of these to a report."""
+    log = Reporting(a_log())
+    log.report(2)
+    log.report(4)
+    log.state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    assert log.report(1, is_frozen=True) == []
+    assert log.proposed() == []
+    log.leader.on_timer(False, log.state, NOW)
+    assert {one.to for one in log.out if isinstance(one, Send) and isinstance(one.message, Freeze)} == {"s1", "s2"}
+    log.report(2, is_frozen=True)
+    assert log.proposed() == [(2, 4)]
+
+
+def test_a_replica_is_added_behind_the_members() -> None:
+    state = a_log()
+    drain(state)
+    log = Reporting(state)
+    for server in (1, 2, 3, 4):
+        log.report(server, is_frozen=server < 3)
+    assert log.proposed() == [], "a drained shard stays as it is"
+    state.apply(c.AddReplica(NOW, 9, 1, 4))
+    log.report(2, is_frozen=True)
+    assert log.proposed() == []
+    log.report(1, is_frozen=True)
+    assert log.proposed() == [(1, 2, 4)]
