@@ -119,7 +119,7 @@ class Workspace:
         self.writes: dict[bytes, bytes | None] = {}
         self.appends: dict[bytes, bytes] = {}
         self._appended_to: dict[bytes, int] = {}
-        self.deletes: list[Range] = []
+        self._deletes: list[Range] = []
         self.is_over = False
         self._namer = namer
         self._ordered: SortedList | None = None
@@ -155,12 +155,18 @@ class Workspace:
     def guarded_ranges(self) -> list[Range]:
         """The ranges in which no key may have changed since the snapshot, in order."""
         ranges = self.read_set.ranges
-        return joined([*ranges, *self.deletes]) if self.guard_writes and self.deletes else ranges
+        return joined([*ranges, *self._deletes]) if self.guard_writes and self._deletes else ranges
+
+    @property
+    def deletes(self) -> list[Range]:
+        """The ranges that it deletes, in order; adjacent ones are joined."""
+        self._deletes = joined(self._deletes)
+        return self._deletes
 
     @property
     def writes_nothing(self) -> bool:
         """Whether the transaction has only read."""
-        return not (self.writes or self.deletes or self.appends)
+        return not (self.writes or self._deletes or self.appends)
 
     @property
     def all_writes(self) -> dict[bytes, bytes | None]:
@@ -191,14 +197,14 @@ class Workspace:
                 value = self.writes[key]
                 if value is not None:
                     found[key] = value
-            elif not (self.deletes and self.has_deleted(key)):
+            elif not self.has_deleted(key):
                 left.append(key)
         self.read_set.keys.update(left)
         return left
 
     def has_deleted(self, key: bytes) -> bool:
         """Whether a range that the transaction deletes covers `key`. A later write of the key counts more."""
-        return self._deleted.newest(key) > 0
+        return bool(self._deletes) and self._deleted.newest(key) > 0
 
     def written(self, low: bytes | None, high: bytes | None, reverse: bool, max_keys: int) -> list[bytes]:
         """Up to `max_keys` of the own keys in [low, high), from the first, or from the last when `reverse`.
@@ -283,14 +289,15 @@ class Workspace:
         self._check_writable()
         for start, end in ranges:
             size = self._size + len(start) + len(end or b"")
-            gone = [key for key in self.writes if start <= key and (end is None or key < end)]
+            gone = self.written(start, end, False, len(self.writes)) if self.writes else []
             size -= sum([len(key) + len(self.writes[key] or b"") for key in gone])
             check_size(size)
             self._size = size
             for key in gone:
                 del self.writes[key]
-            self._ordered = None
-            self.deletes = joined([*self.deletes, (start, end)])
+                if self._ordered is not None:
+                    self._ordered.remove(key)
+            self._deletes.append((start, end))
             self._deleted = self._deleted.with_range(start, end, 1)
 
     def _check_writable(self) -> None:
@@ -381,7 +388,7 @@ class RangeRead:
     ) -> Iterator[list[tuple[bytes, bytes]]]:
         """The rows of [low, high) overlaid with the own writes, in order and in parts."""
         work, reverse, max_keys = self._work, self._reverse, FIRST_WRITES
-        if work.deletes:
+        if work._deletes:
             rows = [row for row in rows if not work.has_deleted(row[0])]
         while work.writes:
             keys = work.written(low, high, reverse, max_keys)
@@ -497,7 +504,7 @@ class Transaction(Workspace):
         check_key(key)
         if key in self.writes:
             value = self.writes[key]
-        elif self.deletes and self.has_deleted(key):
+        elif self.has_deleted(key):
             value = None
         else:
             self.read_set.keys.add(key)

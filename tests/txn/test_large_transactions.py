@@ -87,6 +87,23 @@ def test_the_first_rows_of_an_endless_scan_cost_as_little(txn: Transaction) -> N
     assert txn.writes.looked_at < 20
 
 
+def test_a_range_delete_looks_at_the_writes_in_its_range(txn: Transaction, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logdb.txn.transaction.range_to_delete", lambda start, end: [(start, end)])
+    keys = random_keys(4)
+    for key in keys:
+        txn.put(key, b"v")
+    txn.delete_range(keys[0], Counted(keys[0] + b"\0"))  # sorts the writes
+    Counted.compared = 0
+    deletes = 1_000
+    for key in keys[1 : deletes + 1]:
+        txn.delete_range(key, Counted(key + b"\0"))
+    assert Counted.compared < deletes * 16 * math.log2(KEYS)
+    assert len(txn.deletes) == deletes + 1
+    assert len(txn.writes) == KEYS - deletes - 1
+    assert txn.get(keys[1]) is None
+    assert txn.get(keys[-1]) == b"v"
+
+
 small = st.integers(0, 200).map(lambda number: b"%03d" % number)
 written = st.dictionaries(small, st.one_of(st.none(), st.binary(max_size=2)), max_size=120)
 
