@@ -140,11 +140,11 @@ class PartWriter:
                 self._place.remove(name)
         self._open()
 
-    def discard(self, log_id: bytes) -> None:
-        """Remove all parts, and begin again with record 1 of another log."""
+    def discard(self, log_id: bytes, first: int) -> None:
+        """Remove all parts, and begin again with record `first` of the log `log_id`."""
         for name in self.leftovers():
             self._place.remove(name)
-        self._begin(log_id, 1)
+        self._begin(log_id, first)
 
     def _checked(self, name: str) -> Part | None:
         data = self._place.read(name)

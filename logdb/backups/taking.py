@@ -32,6 +32,7 @@ from logdb.backups.places import Place, place_of
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.snapshot_plan import DirectoryPlan, pin, pin_at
 from logdb.errors import BackupError, FutureVersion, VersionTrimmed
+from logdb.log.contract import LogRecord
 from logdb.log.local.local_log import LocalLog
 from logdb.store.arguments import check_flag
 from logdb.store.records import (
@@ -277,10 +278,12 @@ class _ChangesBackup(_Run):
             writer.resume(log_id=log_id)
             rows = _last_record(self.place, writer, RELOCATION)
             if rows is not None:
-                last = decode_relocation(rows)[-1]
+                last = decode_relocation(rows.payload)[-1]
                 with contextlib.suppress(VersionTrimmed, FutureVersion):
-                    return self.db._host.at(last.version), last.key
-            writer.discard(new_id)
+                    # Another database may have a version of this number, but not of this time.
+                    if self.db._host.time_of(last.version) == rows.time:
+                        return last.version, last.key
+            writer.discard(new_id, 1)
         return None
 
     # ---- the commits since then
@@ -291,12 +294,12 @@ class _ChangesBackup(_Run):
         if version == last.version:
             return last
         ends = [part.end for one in self.chain for part in one.parts]
-        writer = PartWriter(
-            self.place, self.number, bytes.fromhex(last.log_id), ends[-1] if ends else 1, self._part_bytes
-        )
-        writer.resume()
-        written = _last_record(self.place, writer, COMMIT)
-        since = last.version if written is None else decode_commit(written, 0).sequence
+        log_id, first = bytes.fromhex(last.log_id), ends[-1] if ends else 1
+        writer = PartWriter(self.place, self.number, log_id, first, self._part_bytes)
+        since = self._resumed_commits(writer)
+        if since is None:
+            writer.discard(log_id, first)
+            since = last.version
         for change in self._changes(since, version):
             commit = Commit(0, change.version, change.changes, label=change.label, deletes=change.deleted)
             writer.add(COMMIT, encode_commit(commit), change.time)
@@ -304,6 +307,18 @@ class _ChangesBackup(_Run):
                 self.tick(change.version - last.version, version - last.version)
         at = host.time_of(version)
         return self.written(writer, version, 0, at)
+
+    def _resumed_commits(self, writer: PartWriter) -> int | None:
+        """The version of the last commit of the interrupted attempt that `writer` continues; None if there is none, or
+        if the database has another history since, such as one that was restored from a backup."""
+        writer.resume()
+        written = _last_record(self.place, writer, COMMIT)
+        if written is not None:
+            version = decode_commit(written.payload, 0).sequence
+            with contextlib.suppress(VersionTrimmed, FutureVersion):
+                if self.db._host.time_of(version) == written.time:
+                    return version
+        return None
 
     def _changes(self, since: int, version: int) -> Iterator[Change]:
         """The commits after `since` up to `version`."""
@@ -315,9 +330,9 @@ class _ChangesBackup(_Run):
             feed.close()
 
 
-def _last_record(place: Place, writer: PartWriter, tag: int) -> bytes | None:
+def _last_record(place: Place, writer: PartWriter, tag: int) -> LogRecord | None:
     """The last record that was written, None if there is none or it is of another kind."""
     if not writer.parts:
         return None
     *_, record = records_of(place, writer.parts[-1], writer.log_id)
-    return record.payload if record.tag == tag else None
+    return record if record.tag == tag else None
