@@ -154,7 +154,8 @@ def version_at_time(place: Place, when: int) -> int:
     """The newest version not younger than `when` (ns since the epoch). Raises BackupError, FutureVersion,
     Corruption."""
     found = existing_chains(place)
-    if when > found[-1][-1].taken:
+    last = found[-1][-1]
+    if when >= max(last.taken, _up_to_date_at(last)) + 1_000:  # `time_of` rounds up to a microsecond
         raise FutureVersion(f"of the time {moment(when).isoformat()}", found[-1][-1].version)
     for chain in reversed(found):
         version = _last_at_time(place, chain, when)
@@ -166,10 +167,16 @@ def version_at_time(place: Place, when: int) -> int:
     )
 
 
+def _up_to_date_at(backup: Backup) -> int:
+    """The time from which on a backup has what was written. Records that were written after the backup was begun may be
+    in it."""
+    return backup.taken if backup.time is None else backup.time
+
+
 def _last_at_time(place: Place, chain: Chain, when: int) -> int | None:
     """The last version of a chain at that time; None if the chain begins later."""
     for backup in reversed(chain):
-        if backup.taken <= when:
+        if _up_to_date_at(backup) <= when:
             return backup.version
         for part in reversed(backup.parts):
             if part.first_time <= when:

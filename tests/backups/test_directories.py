@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from time import time_ns
+from types import SimpleNamespace
 
 import pytest
 
 import logdb
 from logdb.api import inspection
-from logdb.backups import restoring
+from logdb.backups import restoring, taking
 from logdb.backups.places import DirectoryPlace, place_of
 from logdb.backups.taking import back_up
 from logdb.system.disk import Disk
@@ -384,6 +386,21 @@ def test_what_was_written_after_a_lost_part_is_not_kept(tmp_path: Path, place: P
 
 # ---- times, and object stores
 
+
+def test_a_write_after_a_backup_was_begun_comes_after_that_time(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_database(tmp_path / "db") as db:
+        before = db.put(b"k", b"before")
+        begun = time_ns()
+        monkeypatch.setattr(taking, "time", SimpleNamespace(time_ns=lambda: begun))
+        after = db.put(b"k", b"after")
+        at = db.time_of(after)
+        assert at is not None
+        back_up(db, place_of(place))
+    for when, version in ((begun / 1e9, before), (at, after)):
+        with logdb.open(":memory:") as into:
+            assert logdb.restore(place, into, time=when).version == version
 
 def test_a_time_between_two_writes(tmp_path: Path, place: Path) -> None:
     with open_database(tmp_path / "db") as db:
