@@ -217,22 +217,27 @@ class AsyncTable(AsyncTableView[K, V]):
     async def create_index(self, name: str, *fields: str, unique: bool = False) -> None:
         """As `logdb.tables.Table.create_index`."""
         index = self._definition.index(name, fields, unique)
-        while True:
-            state, _ = await self._commit("create index", lambda txn: self._definition.begin_index(txn, index))
-            if state is not IndexState.DROPPING:
-                break
-            await self._finish_drop(name)
-        is_readable, step = state is IndexState.READABLE, Step()
+        while await self._built(index) is not IndexState.READABLE:
+            pass
+
+    async def _built(self, index: Index) -> IndexState:
+        """Build an index, or continue to build it, and return its state; DROPPING if another program drops it."""
+        state, _ = await self._commit("create index", lambda txn: self._definition.begin_index(txn, index))
+        if state is IndexState.DROPPING:
+            await self._finish_drop(index.name)
+            return state
+        step = Step()
         try:
-            while not is_readable:
-                is_readable, _ = await self._commit(
-                    "build index", lambda txn: self._definition.build_step(txn, name, step)
+            while state is IndexState.BUILDING:
+                state, _ = await self._commit(
+                    "build index", lambda txn: self._definition.build_step(txn, index.name, step)
                 )
                 step.committed()
         except (UniqueViolation, TypeError, ValueError):
             with suppress(KeyError):
-                await self.drop_index(name)
+                await self.drop_index(index.name)
             raise
+        return state
 
     async def drop_index(self, name: str) -> None:
         """As `logdb.tables.Table.drop_index`."""

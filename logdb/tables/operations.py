@@ -372,20 +372,19 @@ class Definition(Generic[K, V]):
             )
         return existing.state
 
-    def build_step(self, work: Workspace, name: str, step: Step) -> Operation[bool]:
-        """Write the entries of the next rows. Returns whether the index is readable now.
-
-        Raises UniqueViolation; KeyError if another program has dropped the index.
+    def build_step(self, work: Workspace, name: str, step: Step) -> Operation[IndexState]:
+        """Write the entries of the next rows. Returns the state of the index now: DROPPING also if another program has
+        dropped it. Raises UniqueViolation.
         """
         limit = step.begun()
         catalog_key, progress_key = self.layout.catalog_key, self.layout.progress_key(name)
         found = yield Get([catalog_key, progress_key])
         schema = self._schema(found.get(catalog_key))
         index = schema.indexes.get(name) if schema else None
-        if schema is None or index is None or index.state is IndexState.DROPPING:
-            raise self._no_index(name)
-        if index.state is IndexState.READABLE:
-            return True
+        if schema is None or index is None:
+            return IndexState.DROPPING
+        if index.state is not IndexState.BUILDING:
+            return index.state
         first, last = self.layout.rows.range()
         (rows,) = yield Scan([(found.get(progress_key, first), last)], limit)
         added: dict[bytes, bytes] = {}
@@ -405,9 +404,9 @@ class Definition(Generic[K, V]):
         if len(rows) < limit:
             work.put(catalog_key, schema.with_index(index._replace(state=IndexState.READABLE)).encoded())
             work.delete(progress_key)
-            return True
+            return IndexState.READABLE
         work.put(progress_key, rows[-1][0] + b"\0")
-        return False
+        return IndexState.BUILDING
 
     def begin_drop(self, work: Workspace, name: str) -> Operation[None]:
         """Let all later writers ignore an index. Raises KeyError."""
@@ -440,6 +439,7 @@ class Step:
     def __init__(self, limit: int = FIRST_STEP) -> None:
         self._limit = limit
         self._is_under_way = False
+        self._size = 0
 
     def begun(self) -> int:
         """A step begins, perhaps because a conflict has undone the last one. Returns its length."""

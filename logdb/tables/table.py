@@ -264,20 +264,27 @@ class Table(TableView[K, V]):
         same rows so often that the building makes no progress: call it again; and as `put`.
         """
         index = self._definition.index(name, fields, unique)
-        while True:
-            state, _ = self._commit("create index", lambda txn: self._definition.begin_index(txn, index))
-            if state is not IndexState.DROPPING:
-                break
-            self._finish_drop(name)
-        is_readable, step = state is IndexState.READABLE, Step()
+        while self._built(index) is not IndexState.READABLE:
+            pass
+
+    def _built(self, index: Index) -> IndexState:
+        """Build an index, or continue to build it, and return its state; DROPPING if another program drops it."""
+        state, _ = self._commit("create index", lambda txn: self._definition.begin_index(txn, index))
+        if state is IndexState.DROPPING:
+            self._finish_drop(index.name)
+            return state
+        step = Step()
         try:
-            while not is_readable:
-                is_readable, _ = self._commit("build index", lambda txn: self._definition.build_step(txn, name, step))
+            while state is IndexState.BUILDING:
+                state, _ = self._commit(
+                    "build index", lambda txn: self._definition.build_step(txn, index.name, step)
+                )
                 step.committed()
         except (UniqueViolation, TypeError, ValueError):
             with suppress(KeyError):
-                self.drop_index(name)
+                self.drop_index(index.name)
             raise
+        return state
 
     def drop_index(self, name: str) -> None:
         """Drop the index called `name`, and return when its entries are deleted.

@@ -82,7 +82,7 @@ PLANTED: dict[str, Plant] = {
         Definition, "build_step", "work.delete(progress_key)", "work.put(progress_key, last)"
     ),
     "the builder goes on with an index that is being dropped": mutated(
-        Definition, "build_step", "or index.state is IndexState.DROPPING", ""
+        Definition, "build_step", "index.state is not IndexState.BUILDING", "index.state is IndexState.READABLE"
     ),
     "a drop deletes the entries of an index that was created again": mutated(
         Definition, "drop_step", "or schema.indexes[name].state is not IndexState.DROPPING", ""

@@ -358,6 +358,26 @@ def test_an_index_that_is_being_built_is_not_queried(db: logdb.Database, users: 
     assert users.verify() == (1, 1, 51, [])
 
 
+@pytest.mark.parametrize("meanwhile", ["create_index", "drop_index"])
+def test_an_index_that_another_program_builds_or_drops_meanwhile_is_created(
+    db: logdb.Database, users: Table[int, Row], monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    users.multi_put({number: {"n": number} for number in range(50)})
+    another, arguments = db.table("users", key=int, value=Json()), ["by_n", "n"]
+    interruptions = [lambda: getattr(another, meanwhile)(*arguments[: 1 + (meanwhile == "create_index")])]
+
+    def interrupted() -> Step:
+        """Called between the transaction that declares the index and the first step."""
+        if interruptions:
+            interruptions.pop()()
+        return Step()
+
+    monkeypatch.setattr("logdb.tables.table.Step", interrupted)
+    users.create_index("by_n", "n")
+    assert users.indexes["by_n"].state is IndexState.READABLE
+    assert users.verify() == (1, 1, 50, [])
+
+
 def test_a_step_is_shorter_after_a_conflict_and_after_large_rows() -> None:
     step = Step()
     assert [step.begun(), step.begun(), step.begun()] == [16, 8, 4]
