@@ -165,9 +165,12 @@ class StorePlace(Place):
 
 
 def place_of(location: str | os.PathLike[str], disk: Disk | None = None) -> Place:
-    """The place at a path, or at a URL of fsspec. Raises TypeError, BackupError, ModuleNotFoundError without fsspec."""
+    """The place at a path, or at a URL of fsspec. Raises TypeError, ValueError, BackupError,
+    ModuleNotFoundError without fsspec."""
     if not isinstance(location, str | os.PathLike):
         raise TypeError(f"a backup is a path or a URL, not {type(location).__name__}")
+    if location == "":
+        raise ValueError("the path of a backup must not be empty; the current directory is '.'")
     if isinstance(location, str) and "://" in location and not location.startswith(_FILE_URL):
         return StorePlace(location)
     return DirectoryPlace(Path(os.fspath(location).removeprefix(_FILE_URL)), disk)

@@ -28,7 +28,7 @@ from logdb.api.database import Database
 from logdb.api.results import Change
 from logdb.backups.catalog import CHANGES, LOG, Backup, Chain, chains, write_manifest
 from logdb.backups.parts import PART_BYTES, PartWriter, frames_of, log_id_of, records_of
-from logdb.backups.places import Place, place_of
+from logdb.backups.places import DirectoryPlace, Place, place_of
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.snapshot_plan import DirectoryPlan, pin, pin_at
 from logdb.errors import BackupError, FutureVersion, VersionTrimmed
@@ -73,9 +73,9 @@ def backup(
     `progress`: called with (records copied, records in all, or None while that is not known).
 
     A backup that was interrupted is none: the next call continues it. One process at a time can make a backup in a
-    directory; a store has no lock. Raises BackupError (`to` has backups of another database), Corruption (damage in the
-    log, or in `to`), Unavailable (also a full disk), TypeError, ModuleNotFoundError without fsspec, and as
-    `Database.scan`.
+    directory; a store has no lock. Raises BackupError (`to` has backups of another database, or is in the directory of
+    this one), Corruption (damage in the log, or in `to`), Unavailable (also a full disk), TypeError, ValueError,
+    ModuleNotFoundError without fsspec, and as `Database.scan`.
     """
     check_flag("full", full)
     if not isinstance(db, Database):
@@ -88,9 +88,13 @@ def back_up(
 ) -> Backup:
     """As `backup`, to a place, with parts of about `part_bytes`."""
     tick = progress or (lambda done, total: None)
+    host = db._host
+    if isinstance(place, DirectoryPlace) and isinstance(host, EmbeddedBackend):
+        source = Path(host.path).resolve()
+        if Path(place.location()).resolve().is_relative_to(source):
+            raise BackupError(f"{place.location()} is in the directory of the database; use one outside of {source}")
     with place.lock():
         found = chains(place)
-        host = db._host
         if isinstance(host, EmbeddedBackend) and isinstance(host.log, LocalLog):
             return _LogBackup(db, host, host.log, place, found, full, tick, part_bytes).run()
         return _ChangesBackup(db, place, found, full, tick, part_bytes).run()

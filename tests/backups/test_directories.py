@@ -267,6 +267,18 @@ def test_a_part_of_another_backup_is_no_substitute(tmp_path: Path, place: Path) 
     assert logdb.verify_backup(place).damage[0].path == str(first)
 
 
+@pytest.mark.parametrize("name", ["", "sub", "sub/folder", "../link/sub"])
+def test_a_backup_in_the_directory_of_its_database_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "db")
+    with filled(tmp_path / "db", 1) as db:
+        before = sorted((tmp_path / "db").rglob("*"))
+        with pytest.raises(logdb.BackupError, match="in the directory of the database"):
+            logdb.backup(db, tmp_path / "db" / name)
+        assert sorted((tmp_path / "db").rglob("*")) == before
+        with pytest.raises(ValueError, match="must not be empty"):
+            logdb.backup(db, "")
+
+
 # ---- interruptions
 
 
