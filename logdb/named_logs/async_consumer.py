@@ -147,6 +147,8 @@ class AsyncConsumer:
             if entries := list(self._layout.read(rows)):
                 progress.add(entries)
                 continue
+            if not progress.confirm(await snapshot.multi_get(progress.watched)):
+                continue
             left = None if timeout is None else idle_since + timeout - now()
             if through is not None or (left is not None and left <= 0):
                 break

@@ -157,6 +157,8 @@ class Consumer:
             if entries := list(self._layout.read(rows)):
                 progress.add(entries)
                 continue
+            if not progress.confirm(snapshot.multi_get(progress.watched)):
+                continue
             left = None if timeout is None else idle_since + timeout - time.monotonic()
             if through is not None or (left is not None and left <= 0):
                 break

@@ -299,6 +299,12 @@ class Progress:
         """The keys whose changes end what it knows: owners, and cursors of owned partitions."""
         return list(self._state)
 
+    def confirm(self, found: Mapping[bytes, bytes]) -> bool:
+        """Whether a snapshot has the owners and cursors that it knows. A consumer ends, or waits for changes, after
+        that snapshot only: others may have changed them before."""
+        self.is_known = all(found.get(key) == value for key, value in self._state.items())
+        return self.is_known
+
     def refresh(self, found: Mapping[bytes, bytes]) -> None:
         """Continue with the owners and cursors that one snapshot has. Raises LogDBError if the consumer was deleted, or
         is a group and used as if it were not."""

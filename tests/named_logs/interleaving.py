@@ -138,8 +138,8 @@ class Connection:
 class Member:
     """A process that consumes the log, until it is killed or has consumed enough."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
+    def __init__(self, simulation: Simulation, *, is_patient: bool = False) -> None:
+        self.simulation, self._is_patient = simulation, is_patient
         self.consumer = self._connect()
         self._steps = self._live()
 
@@ -154,6 +154,8 @@ class Member:
         while True:
             self.consumer = self._connect()
             limit, batch, timeout = draw.choice([1, 3, 100]), draw.choice([1, 1, 2, 5]), draw.choice([0, 0.5, None])
+            if self._is_patient:
+                limit, timeout = 1_000_000, None
             with suppress(ConflictError, OutcomeUnknown):  # as if the database had not been available
                 await self.consumer.__aenter__()
                 while draw.random() < 0.8:
@@ -251,16 +253,15 @@ class Simulation:
             self._checked = version
 
     def finish(self) -> None:
-        """All entries have taken effect once a member has had time."""
+        """All entries have taken effect once two members have had time, also those of members that were lost."""
         for member in self.members:
             member.kill()
         for txn_id in list(self.unknown):
             self.arrive(txn_id)
-        last = Member(self)
-        self.members.append(last)
+        self.members = [Member(self, is_patient=True) for _ in range(2)]
         for _ in range(100):
             for _ in range(100):
-                last.advance()
+                self.draw.choice(self.members).advance()
                 self.clock.now += STEP_S / 2
             if len(self.effects) >= len(self.appended):
                 break

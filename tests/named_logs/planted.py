@@ -58,5 +58,8 @@ PLANTED: dict[str, Plant] = {
     "the cursor of a partition passes entries that were read ahead": mutated(
         Progress, "idle", ("part not in busy", "True")
     ),
+    "owners that change before a member waits are missed": mutated(
+        Progress, "confirm", ("return self.is_known", "return True"), ("self.is_known = all(", "_ = all(")
+    ),
     "a member is never lost": mutated(Heartbeats, "observe", ("now - since >= _lease_s(value)", "False")),
 }
