@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from logdb.named_logs import ConsumerState, Entry, Position
+from logdb.named_logs import ConsumerState, Entry, LogStats, Position
 
 from . import rendering
 from .encoding import Notation
@@ -136,6 +136,21 @@ def follow(
         except KeyboardInterrupt:
             how = "" if seen is None else f"; continue with --after {seen}"
             raise Failure(f"interrupted{how}", INTERRUPTED) from None
+
+
+@named_log.command()
+@click.argument("name")
+@as_json
+@database
+@click.pass_obj
+def stats(session: Session, name: str, as_json: bool) -> None:
+    """Print the number of entries of the log NAME, the size of their values in bytes, the first and the last position,
+    and the last transaction id. Reads all entries."""
+    with session.open(read_only=True) as db:
+        found = db.log(name).stats()
+    ends = [None if at is None else str(at) for at in (found.first, found.last)]
+    row = (found.entries, found.size_bytes, *ends, found.last_txn_id)
+    rendering.rows(LogStats._fields, [row], as_json=as_json)
 
 
 @named_log.command()

@@ -26,8 +26,8 @@ class WorkerLost(BaseException):
 
 
 def work(db: logdb.Database, name: str, jobs: int | None = None) -> None:
-    """Do the jobs of the partitions that this worker has, until all jobs of the log are done. `jobs`: the number of jobs
-    after which the worker is lost."""
+    """Do the jobs of the partitions that this worker has, until all jobs are done. `jobs`: the number of jobs after
+    which the worker is lost."""
     done = 0
 
     def do(txn: logdb.Transaction, job: Entry) -> None:

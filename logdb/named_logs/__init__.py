@@ -14,7 +14,7 @@ from logdb.named_logs.async_consumer import AsyncConsumer, AsyncGroupConsumer
 from logdb.named_logs.async_log import AsyncExclusiveLog, AsyncNamedLog, AsyncTransactionLog
 from logdb.named_logs.consumer import Consumer, GroupConsumer
 from logdb.named_logs.cursors import ConsumerState
-from logdb.named_logs.layout import Entry, Position
+from logdb.named_logs.layout import Entry, LogStats, Position
 from logdb.named_logs.log import ExclusiveLog, NamedLog, TransactionLog
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Entry",
     "ExclusiveLog",
     "GroupConsumer",
+    "LogStats",
     "NamedLog",
     "Position",
     "TransactionLog",

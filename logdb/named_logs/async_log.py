@@ -13,9 +13,11 @@ from logdb.named_logs.async_consumer import Base as ConsumerBase
 from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import (
     LOGS,
+    NO_ENTRIES,
     Appends,
     Entry,
     Layout,
+    LogStats,
     Position,
     behind,
     check_entry,
@@ -24,6 +26,7 @@ from logdb.named_logs.layout import (
     checked_position,
     name_in,
     stored,
+    with_entry,
 )
 from logdb.store.arguments import checked_wait
 
@@ -205,6 +208,13 @@ class AsyncNamedLog:
         """As `logdb.named_logs.NamedLog.last`."""
         entry = await _first(self.read(reverse=True, limit=1))
         return None if entry is None else entry.position
+
+    async def stats(self) -> LogStats:
+        """As `logdb.named_logs.NamedLog.stats`."""
+        stats = NO_ENTRIES
+        async for entry in self.read():
+            stats = with_entry(stats, entry)
+        return stats
 
     # ---- consumers
 

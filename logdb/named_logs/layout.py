@@ -71,6 +71,31 @@ class Entry(NamedTuple):
     key: bytes | None = None
 
 
+class LogStats(NamedTuple):
+    """The size of a named log: `entries`, their number; `size_bytes`, of their values; `first` and `last`, the
+    positions of the first and the last one (None: there is none); `last_txn_id`, the last transaction id among them."""
+
+    entries: int
+    size_bytes: int
+    first: Position | None
+    last: Position | None
+    last_txn_id: int | None
+
+
+NO_ENTRIES: Final = LogStats(0, 0, None, None, None)
+
+
+def with_entry(stats: LogStats, entry: Entry) -> LogStats:
+    """The size with the next entry."""
+    return LogStats(
+        stats.entries + 1,
+        stats.size_bytes + len(entry.value),
+        stats.first or entry.position,
+        entry.position,
+        stats.last_txn_id if entry.txn_id is None else entry.txn_id,
+    )
+
+
 class Appends(Protocol):
     """The appends of a transaction."""
 

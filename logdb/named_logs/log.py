@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import reduce
 from typing import Any, Protocol
 
 from logdb.errors import VersionTrimmed
@@ -13,9 +14,11 @@ from logdb.named_logs.consumer import Consumer, GroupConsumer, Reader, consumers
 from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import (
     LOGS,
+    NO_ENTRIES,
     Appends,
     Entry,
     Layout,
+    LogStats,
     Position,
     behind,
     check_entry,
@@ -24,6 +27,7 @@ from logdb.named_logs.layout import (
     checked_position,
     name_in,
     stored,
+    with_entry,
 )
 from logdb.store.arguments import checked_wait
 
@@ -226,6 +230,11 @@ class NamedLog:
     def last(self) -> Position | None:
         """The position of the last entry, None if there is none. Raises as `Database.scan`."""
         return next((entry.position for entry in self.read(reverse=True, limit=1)), None)
+
+    def stats(self) -> LogStats:
+        """The number of entries, their size, and where they begin and end. Reads all of them, in one snapshot. Raises
+        as `Database.scan`."""
+        return reduce(with_entry, self.read(), NO_ENTRIES)
 
     # ---- consumers
 

@@ -13,6 +13,10 @@ def test_entries_are_appended_and_read(run: Run) -> None:
     assert run("named-log", "append", "orders", "two apples", "a pear").stdout == "1.0\n1.1\n"
     assert run("named-log", "append", "orders", "a plum", "--txn-id", 7).stdout == "2.0\n"
     assert run("named-log", "list").stdout == "orders\n"
+    assert run("named-log", "stats", "orders").stdout == "3\t22\t1.0\t2.0\t7\n"
+    assert documents(run("named-log", "stats", "x", "--json")) == [
+        {"entries": 0, "size_bytes": 0, "first": None, "last": None, "last_txn_id": None}
+    ]
     assert run("named-log", "read", "orders").stdout == "1.0\t\ttwo apples\n1.1\t\ta pear\n2.0\t7\ta plum\n"
     assert run("named-log", "read", "orders", "--after", "1.0", "--limit", 1).stdout == "1.1\t\ta pear\n"
     assert run("named-log", "read", "orders", "--reverse", "--limit", 1).stdout == "2.0\t7\ta plum\n"

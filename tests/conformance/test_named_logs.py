@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 import logdb
-from logdb.named_logs import Entry, Position
+from logdb.named_logs import Entry, LogStats, Position
 from tests.harness.worlds import World
 
 LARGE = b"large " * 2_000
@@ -45,6 +45,8 @@ def test_entries_are_read_from_any_place(world: World) -> None:
     ]
     assert list(orders.read(since=db.time_of(middle))) == entries[4:]
     assert (len(orders), orders.first, orders.last) == (5, first, last)
+    assert orders.stats() == LogStats(5, 2 + len(LARGE) + 1, first, last, 9)
+    assert db.log("none").stats() == LogStats(0, 0, None, None, None)
     assert list(orders.subscribe(others[1], timeout=0)) == entries[3:]
     assert list(orders.subscribe(timeout=0)) == entries
     assert Position.parse(str(last)) == last
