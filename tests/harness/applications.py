@@ -12,7 +12,7 @@ from logdb.clients.background_loop import in_shared_loop
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.client.requests import Request
 from logdb.cores.effects import SECOND, Answer
-from logdb.log.engine import ENGINES, engine_of
+from logdb.log.engine import ENGINES, Engine, engine_of
 from logdb.log.requests import ClientConfig
 from logdb.node.clock import Clock
 from logdb.node.host import Host
@@ -24,18 +24,20 @@ TIMEOUT_S = 60
 
 
 class Application:
-    """A context manager. Its methods may be called from any thread."""
+    """A context manager. Its methods may be called from any thread. `ordering`: the addresses of the founders."""
 
-    def __init__(self, ordering: Sequence[str], mapping: Sequence[str], cluster: str = "test") -> None:
+    def __init__(
+        self, ordering: Sequence[str], mapping: Sequence[str], cluster: str = "test", engine: str = ENGINES[0]
+    ) -> None:
         self._clock = Clock()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        in_shared_loop(self._start(cluster, tuple(ordering), tuple(mapping)))
+        in_shared_loop(self._start(cluster, tuple(ordering), tuple(mapping), engine_of(engine)))
 
-    async def _start(self, cluster: str, ordering: tuple[str, ...], mapping: tuple[str, ...]) -> None:
+    async def _start(self, cluster: str, ordering: tuple[str, ...], mapping: tuple[str, ...], engine: Engine) -> None:
         address = f"client-{secrets.token_hex(8)}"
         self._peers = Peers(Hello(VERSION, cluster, CLIENT, address))
-        port = self._peers.attach(address, accepted_by(CLIENT, engine_of(ENGINES[0])))
-        config = DatabaseConfig(address, mapping, ClientConfig(address, ordering), engine_of(ENGINES[0]).client)
+        port = self._peers.attach(address, accepted_by(CLIENT, engine))
+        config = DatabaseConfig(address, mapping, ClientConfig(address, ordering), engine.client)
         self._host = Host(
             address,
             lambda journals, rng: DatabaseClient(config, journals, rng),

@@ -18,6 +18,7 @@ from logdb.admin.layout import roles_of_nodes
 from logdb.log.engine import Engine, Shape, engine_of
 from logdb.wire.envelopes import MAPPING, NODE
 from tests.harness import slow_disk
+from tests.harness.applications import Application
 from tests.harness.ports import free_addresses
 from tests.nemesis.disks import FailingDisk
 from tests.nemesis.network import Network
@@ -237,7 +238,7 @@ class Servers:
         self._planted = ["tests.nemesis.planted", planted] if planted else []
         engine = None if shape is None else engine_of(shape.engine)
         self.traits = {role: traits_of(engine, role) for role in self.roles.values()}
-        self.is_cluster = engine is not None
+        self.engine = engine
         self.has_database = shape is None or bool(shape.mapping)
         self.disks = {name: ground.disk(name) for name, role in self.roles.items() if "disk" in self.traits[role]}
         self._config = self.path / "cluster.toml"
@@ -245,6 +246,22 @@ class Servers:
             self._write_config(engine, shape)
         self.processes = {name: self._server(name, role) for name, role in self.roles.items()}
         self.clients: dict[str, Process] = {}
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether there are servers of several roles."""
+        return self.engine is not None
+
+    def application_of(self, server: Process) -> Application:
+        """A client that queries this mapping server, or that of this node, and no other one."""
+        assert self.engine is not None
+        founder_role = self.engine.founder_role
+        founders = [self._address_of(process, founder_role) for process in self.having("founder")]
+        return Application(founders, [self._address_of(server, MAPPING)], "nemesis", self.engine.name)
+
+    def _address_of(self, process: Process, role: str) -> str:
+        address = self.address(process.name)
+        return f"{address}/{role}" if process.role == NODE else address
 
     def _write_config(self, engine: Engine, shape: Shape) -> None:
         settings = {key: value for key, value in SETTINGS.items() if key in engine.settings}
