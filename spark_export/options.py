@@ -16,6 +16,7 @@ from logdb.api import timestamps
 from logdb.errors import KeyTooLarge
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES, after_prefix
+from spark_export.catalog_tables import OF_CATALOG
 from spark_export.decoding import EVERYTHING, KeyRange
 from spark_export.endpoints import TIMEOUT_S, Endpoints
 from spark_export.snapshot_source import Location
@@ -31,18 +32,45 @@ EXCLUSIVE: Final = (
     ("snapshot", "versionAsOf"),
     ("snapshot", "timestampAsOf"),
 )
+ALIASES: Final = {"atVersion": "versionAsOf", "atTime": "timestampAsOf"}
+"""Names that Spark leaves to the source in queries of its catalog's tables; it takes the others as time travel."""
 SERVERS: Final = ("endpoints", "timeout", "ca", "certificate", "certificateKey", "token", "scratch")
 
 
+OF_SPARK: Final = frozenset(
+    (
+        *OF_CATALOG,
+        *("checkpointlocation", "queryname", "outputmode", "transient_lastddltime", "serialization.format"),
+        *("mergeschema", "inferschema", "pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter"),
+        *("ignorecorruptfiles", "ignoremissingfiles", "maxfilespertrigger", "__partition_columns"),
+    )
+)
+"""Options, in lower case, that Spark adds or that programs give to every source; they are ignored."""
+_PREFIXES_OF_SPARK: Final = ("spark.", "option.", "fs.")
+
+
+def given_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without those of Spark."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in OF_SPARK and not name.lower().startswith(_PREFIXES_OF_SPARK)
+    }
+
+
 class Options:
-    """The options of a query, by their names in `allowed`. Raises ValueError for any other name."""
+    """The options of a query, by their names in `allowed`, without those of Spark. Raises ValueError for another
+    name."""
 
     def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...]) -> None:
         names = {name.lower(): name for name in allowed}
+        names |= {alias.lower(): name for alias, name in ALIASES.items() if name in allowed}
         self._values: dict[str, str] = {}
-        for name, value in options.items():
+        for name, value in given_options(options).items():
             if name.lower() not in names:
                 raise ValueError(f"the data source logdb has no option {name!r} here; it has {', '.join(allowed)}")
+            if names[name.lower()] in self._values:
+                raise ValueError(f"the option {names[name.lower()]} is given twice, once as {name}")
             self._values[names[name.lower()]] = value
         for one, other in EXCLUSIVE:
             if one in self._values and other in self._values:
@@ -61,10 +89,12 @@ class Options:
             for name in SERVERS[1:]:
                 if name in self._values:
                     raise ValueError(f"{name} goes with endpoints, not with a path")
-            return Path(self._values["path"]).absolute()
+            return local_path(self._values["path"])
         if "endpoints" not in self._values:
             raise ValueError(
-                'the data source logdb needs a directory, .load("data"), or servers: .option("endpoints", "host:port")'
+                'the data source logdb needs a directory, .load("data"), or servers: .option("endpoints", "host:port").'
+                " Spark does not pass the options of a table that was created with a list of columns: create it without"
+                " one, or query it WITH (path = ...)"
             )
         values = self._values
         return Endpoints.of(
@@ -130,6 +160,17 @@ class Options:
 
     def _shown(self, name: str) -> str:
         return repr(self._values.get(name, self._values.get(f"{name}Hex")))
+
+
+def local_path(text: str) -> Path:
+    """The absolute path of a directory, which may be a URI with `file:`, as Spark writes it. Raises ValueError."""
+    scheme, host, path = _URI.fullmatch(text).groups()  # type: ignore[union-attr]
+    if scheme not in (None, "file") or host not in (None, "", "localhost"):
+        raise ValueError(f"path must be a directory that all machines see as a file system, not {text!r}")
+    return Path(path).absolute()
+
+
+_URI: Final = re.compile(r"(?:([a-z][a-z0-9+.-]+):)?(?:(?<=:)//([^/]*))?(.*)", re.DOTALL)
 
 
 def zone_named(name: str | None) -> dt.tzinfo | None:

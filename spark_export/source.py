@@ -26,11 +26,12 @@ they decode, and do not read segments of other versions. `register` turns this o
 
 Options:
 
-path               the directory
+path               the directory, also as a URI, file:/...
 endpoints          or the servers, "host:port,host:port": a server of a directory, or any nodes of a cluster
 versionAsOf        the version (default: the newest)
 timestampAsOf      or the version at a time: ISO 8601 (without a zone: in that of Spark's session), or seconds since the
                    epoch
+atVersion, atTime  the same two for tables of Spark's catalog (`catalog_tables`)
 readChangeFeed     true: changes
 startingVersion    the first version whose changes are read; for streams also latest (the default) or oldest
 endingVersion      the last version whose changes are read (default: the newest)
@@ -62,7 +63,8 @@ atomic             true: all rows are one transaction
 jobId              the name of the job: another run with it writes what was not written yet
 label              the label of the transactions
 
-`.schema(...)` selects columns, and may read key and value as STRING (`columns`).
+`.schema(...)` selects columns, and may read key and value as STRING (`columns`). Options of Spark's own, such as
+mergeSchema, are ignored.
 """
 
 from __future__ import annotations
@@ -82,6 +84,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from logdb.errors import LogDBError
 from spark_export import changes
 from spark_export.application import Application, current_application
+from spark_export.catalog_tables import defines_table, split_options, with_options
 from spark_export.changes import Changes
 from spark_export.columns import CODECS, OutputColumns, check_writable, select_columns
 from spark_export.decoding import KeyRange
@@ -89,7 +92,7 @@ from spark_export.directory_source import pinned_snapshot
 from spark_export.documents import RESCUED, infer_columns
 from spark_export.endpoints import Endpoints
 from spark_export.filters import Bounds
-from spark_export.options import SERVERS, Options, zone_named
+from spark_export.options import SERVERS, Options, given_options, zone_named
 from spark_export.runs import PARTITION_BYTES, ROWS, Runs
 from spark_export.snapshot_source import PlanRequest, SnapshotPlan, source_of
 from spark_export.stream import LATEST, OLDEST, LogDBStreamReader
@@ -146,9 +149,22 @@ class LogDBSource(DataSource):
         if not self._is_feed:
             self._plan()
         key, value, *others = (StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items())
-        return StructType([key, *([value] if self._codec is None else self._fields()), *others])
+        schema = StructType([key, *([value] if self._codec is None else self._fields()), *others])
+        return with_options(schema, given_options(self.options)) if defines_table(self.options) else schema
+
+    def _of_table(self, schema: StructType) -> tuple[LogDBSource, StructType]:
+        """The source with the options of a table of Spark's catalog, and the columns; `self` if it is none."""
+        columns, stored = split_options(schema)
+        if not stored:
+            return self, schema
+        given = {name.lower(): value for name, value in given_options(self.options).items()}
+        return type(self)({**{name.lower(): value for name, value in stored.items()}, **given}), columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        source, columns = self._of_table(schema)
+        return source._reader(columns)
+
+    def _reader(self, schema: StructType) -> DataSourceReader:
         self._refuse("maxRowsPerTrigger", "it is for streams")
         for name in WRITING:
             self._refuse(name, "it is for writing")
@@ -160,6 +176,10 @@ class LogDBSource(DataSource):
         return SnapshotReader(plan, self._keys, columns, self._partition_bytes)
 
     def streamReader(self, schema: StructType) -> LogDBStreamReader:  # noqa: N802
+        source, columns = self._of_table(schema)
+        return source._stream_reader(columns)
+
+    def _stream_reader(self, schema: StructType) -> LogDBStreamReader:
         for name in ("versionAsOf", "timestampAsOf", "snapshot", "endingVersion"):
             self._refuse(name, "a stream begins at startingVersion and has no end")
         if self._fixed is not None:
@@ -178,11 +198,13 @@ class LogDBSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> LogDBWriter:
-        target = self._target(schema, overwrite)
+        source, columns = self._of_table(schema)
+        target = source._target(columns, overwrite)
         return LogDBWriter(target, self._spool_folder(target))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogDBStreamWriter:  # noqa: N802
-        target = self._target(schema, overwrite)
+        source, columns = self._of_table(schema)
+        target = source._target(columns, overwrite)
         if not target.named:
             raise ValueError("a stream that is written needs a jobId, by which a repeated batch is recognized")
         return LogDBStreamWriter(target, self._spool_folder(target))
@@ -200,7 +222,7 @@ class LogDBSource(DataSource):
         texts = check_writable(schema, self._codec, IGNORED)
         job = options.text("jobId")
         return Target(
-            options.text("path"),
+            None if isinstance(location, Endpoints) else str(location),
             location if isinstance(location, Endpoints) else None,
             job or uuid.uuid4().hex,
             job is not None,
