@@ -61,7 +61,7 @@ from logdb.txn.transaction import RangeRead, RangeReads, Workspace
 
 __all__ = [
     "Changes",
-    "Committing",
+    "TransactionScope",
     "Database",
     "Snapshot",
     "Transaction",
@@ -498,11 +498,11 @@ class Database:
         tested = checked_conditions(conditions)
         return sync.tested_answer(*await self._host.write(checked_items(items), label, tested), tested)
 
-    def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> Committing:
+    def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> TransactionScope:
         """As `logdb.Database.transaction`: `async with db.transaction() as txn: ...`."""
         check_flag("read_only", read_only)
         check_flag("guard_writes", guard_writes)
-        return Committing(self._host, read_only, label, guard_writes)
+        return TransactionScope(self._host, read_only, label, guard_writes)
 
     @overload
     async def run(
@@ -570,7 +570,7 @@ class Database:
         try:
             while True:
                 try:
-                    async with Committing(
+                    async with TransactionScope(
                         self._host, options.read_only, options.label, False, may_speculate=may_speculate
                     ) as txn:
                         attempts.begin(txn)
@@ -687,7 +687,7 @@ class Database:
         return f"<logdb.aio.Database {self._host.path!r}{' (closed)' if self._host.closed else ''}>"
 
 
-class Committing:
+class TransactionScope:
     """The context of a transaction: begins it, and commits or aborts it at the end.
 
     `may_speculate`: it may raise Misspeculated.

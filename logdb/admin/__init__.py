@@ -1,2 +1,2 @@
-"""Running a cluster: `asking` (one server, one question), `status` (what all of them say), `layout` (the cluster file),
-`processes` (servers of this machine), `up` (start and stop them), `changes` (shards and servers)."""
+"""Running a cluster: `server_query` (one question to one server), `status` (the answers of all of them), `layout` (the
+cluster file), `processes` (start and stop the servers of this machine), `changes` (of shards and servers)."""

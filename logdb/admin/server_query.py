@@ -83,8 +83,8 @@ async def _is_serving(channel: Any) -> bool:
 
 
 async def _answer(call: Any, name: Address, address: Address, question: Any) -> Any:
-    (parcel,) = pack(name, address, [question])
-    await call.write(parcel)
+    (envelope,) = pack(name, address, [question])
+    await call.write(envelope)
     answer = await call.read()
     received = None if answer is aio.EOF else unpack(answer)
     if not isinstance(received, Envelope) or not received.messages:

@@ -24,7 +24,7 @@ from logdb.security.credentials import NONE, Credentials
 from logdb.system.addresses import location_of, role_in
 from logdb.wire.envelopes import CLIENT, MAPPING, Hello
 
-Asking = Callable[..., Awaitable[Answer]]
+Query = Callable[..., Awaitable[Answer]]
 """`ask`, with this operator's credentials."""
 
 
@@ -118,12 +118,12 @@ def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
 async def observe(known: Iterable[KnownServer], cluster: str = "", credentials: Credentials = NONE) -> ClusterStatus:
     """Ask the known servers, and the servers that they name. Raises Unavailable if no server answers and the cluster's
     name is not given."""
-    asking = partial(ask, credentials=credentials)
+    query = partial(ask, credentials=credentials)
     servers = {server.address: server for server in known}
-    replies = await _ask_all(asking, servers.values(), cluster)
+    replies = await _ask_all(query, servers.values(), cluster)
     found = _found(replies, servers)
     if found:
-        replies |= await _ask_all(asking, found, cluster)
+        replies |= await _ask_all(query, found, cluster)
         servers |= {server.address: server for server in found}
     hellos = [answer.hello for answer in replies.values() if answer.hello is not None]
     if not hellos and not cluster:
@@ -131,18 +131,18 @@ async def observe(known: Iterable[KnownServer], cluster: str = "", credentials: 
     cluster = cluster or hellos[0].cluster
     engine = engine_of(next((hello.engine for hello in hellos if hello.role not in (None, CLIENT)), ENGINES[0]))
     founders = [one for one, it in replies.items() if it.role == engine.founder_role]
-    view = await _view(asking, engine, founders)
+    view = await _view(query, engine, founders)
     more = [KnownServer(*server) for server in engine.operations.servers_of(view) if server[0] not in servers]
-    replies |= await _ask_all(asking, more, cluster)
+    replies |= await _ask_all(query, more, cluster)
     servers |= {server.address: server for server in more}
     for address in {location_of(one) for one in servers if role_in(one)} & servers.keys():
         del replies[address], servers[address]  # of a node, whose servers have addresses of their own
     return made_of(cluster, engine, servers, replies, view)
 
 
-async def _ask_all(asking: Asking, servers: Iterable[KnownServer], cluster: str) -> dict[Address, Answer]:
+async def _ask_all(query: Query, servers: Iterable[KnownServer], cluster: str) -> dict[Address, Answer]:
     servers = list(servers)
-    replies = await asyncio.gather(*[asking(one.address, cluster, _question) for one in servers])
+    replies = await asyncio.gather(*[query(one.address, cluster, _question) for one in servers])
     return {server.address: answer for server, answer in zip(servers, replies, strict=True)}
 
 
@@ -176,9 +176,9 @@ def _found(replies: Mapping[Address, Answer], servers: Mapping[Address, KnownSer
     ]
 
 
-async def _view(asking: Asking, engine: Engine, founders: Iterable[Address]) -> Configuration:
+async def _view(query: Query, engine: Engine, founders: Iterable[Address]) -> Configuration:
     """The newest configuration of the founders."""
-    replies = await asyncio.gather(*[asking(address, "", _ask_view) for address in founders])
+    replies = await asyncio.gather(*[query(address, "", _ask_view) for address in founders])
     views = [view for it in replies if (view := engine.operations.configuration_of(it.answer)) is not None]
     return max(views, key=lambda view: view.version, default=engine.operations.empty_configuration)
 

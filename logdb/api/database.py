@@ -320,7 +320,7 @@ class Database:
         tested, writes = checked_conditions(conditions), checked_items(items)
         return tested_answer(*self._host.write(writes, label, tested), tested)
 
-    def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> Committing:
+    def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> TransactionScope:
         """A transaction: `with db.transaction() as txn: ...` commits at the end and aborts on an exception.
 
         `label`: up to 1 KiB of text that names it in the feed and in the conflicts of others. `guard_writes`: abort too
@@ -331,7 +331,7 @@ class Database:
         """
         check_flag("read_only", read_only)
         check_flag("guard_writes", guard_writes)
-        return Committing(self._host, read_only=read_only, label=label, guard_writes=guard_writes)
+        return TransactionScope(self._host, read_only=read_only, label=label, guard_writes=guard_writes)
 
     @overload
     def run(
@@ -519,7 +519,7 @@ class Database:
         return f"<logdb.Database {self._host.path!r}{' (closed)' if self._host.closed else ''}>"
 
 
-class Committing:
+class TransactionScope:
     """The context of a transaction: begins it, and commits or aborts it at the end."""
 
     def __init__(self, host: Backend, *, read_only: bool, label: str, guard_writes: bool) -> None:

@@ -149,10 +149,10 @@ class RemoteBackend(RequestBackend):
                 begin = pb.Begin(lease=lease, read_only=True)
                 version = (await self.connection.call(pb.Request(begin=begin))).version
             while True:
-                asked = pb.MultiGet(keys=page, lease=lease if at is None else 0)
+                request = pb.MultiGet(keys=page, lease=lease if at is None else 0)
                 if version is not None:
-                    asked.at = version
-                response = await self.connection.call(pb.Request(multi_get=asked))
+                    request.at = version
+                response = await self.connection.call(pb.Request(multi_get=request))
                 version, values = response.version, response.values
                 found += values_from(page, values)
                 if len(values.values) >= len(left):
@@ -179,8 +179,8 @@ class RemoteBackend(RequestBackend):
 
         async def page(requested: ScanRange, at: int | None) -> RangePage:
             start, end, limit = requested
-            asked = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease.number)
-            response = await self.connection.call(pb.Request(scan=asked))
+            request = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease.number)
+            response = await self.connection.call(pb.Request(scan=request))
             rows = response.rows
             lease.is_open = rows.more
             return RangePage(response.version, list(zip(rows.keys, rows.values, strict=True)), rows.more)
@@ -201,8 +201,8 @@ class RemoteBackend(RequestBackend):
             requested: list[ScanRange], at: int | None
         ) -> tuple[int, list[tuple[list[tuple[bytes, bytes]], bool]]]:
             lease.is_open = True  # the server does not know whether there are more ranges than in the request
-            asked = pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse, lease=lease.number)
-            response = await self.connection.call(pb.Request(multi_scan=asked))
+            request = pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse, lease=lease.number)
+            response = await self.connection.call(pb.Request(multi_scan=request))
             pages = [(list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges]
             is_last = len(pages) == len(requested) and not any(more for _, more in pages)
             lease.is_open = not is_last or len(ranges) > PAGE_RANGES
@@ -218,8 +218,8 @@ class RemoteBackend(RequestBackend):
         lease = PageLease(self)
 
         async def page(at: int | None) -> tuple[list[tuple[int, bytes | None]], bool]:
-            asked = pb.History(key=key, at=at, lease=lease.number)
-            entries = (await self.connection.call(pb.Request(history=asked))).entries
+            request = pb.History(key=key, at=at, lease=lease.number)
+            entries = (await self.connection.call(pb.Request(history=request))).entries
             lease.is_open = entries.more
             return entries_from(entries), entries.more
 
@@ -337,8 +337,8 @@ class RemoteBackend(RequestBackend):
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
         """See `Backend.outcome`."""
-        asked = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence, settle=settle)
-        response = await self.connection.call(pb.Request(outcome=asked))
+        request = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence, settle=settle)
+        response = await self.connection.call(pb.Request(outcome=request))
         if response.ended.status not in Status.__members__:
             raise WireError(f"a transaction ended as {response.ended.status!r}")
         return Outcome(Status[response.ended.status], response.version)
@@ -366,8 +366,8 @@ class RemoteBackend(RequestBackend):
 
     async def pin(self, name: str, version: int | None) -> int:
         """See `Backend.pin`."""
-        asked = pb.Pin(name=name, version=None if version is None else _sendable(version, self.session))
-        return (await self.connection.call(pb.Request(pin=asked))).version
+        request = pb.Pin(name=name, version=None if version is None else _sendable(version, self.session))
+        return (await self.connection.call(pb.Request(pin=request))).version
 
     async def unpin(self, name: str) -> None:
         """See `Backend.unpin`."""
@@ -375,8 +375,8 @@ class RemoteBackend(RequestBackend):
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
         """See `Backend.compact`."""
-        asked = pb.Compact(before=None if before is None else _sendable(before, self.session))
-        done = (await self._upkeep(pb.Request(compact=asked), progress)).compacted
+        request = pb.Compact(before=None if before is None else _sendable(before, self.session))
+        done = (await self._upkeep(pb.Request(compact=request), progress)).compacted
         return Compacted(*[getattr(done, name) for name in Compacted._fields])
 
     async def checkpoint(self, progress: Progress = None) -> int:

@@ -162,7 +162,7 @@ class BlockingTransaction(Blocking):
         return Blocking(self._target.log(name), self._loop)
 
 
-class BlockingCommitting:
+class BlockingTransactionScope:
     """The context of a transaction."""
 
     def __init__(self, committing: Any, loop: Loop) -> None:
@@ -205,8 +205,8 @@ class BlockingDatabase(Blocking):
 
         return self._loop.iterate(self._loop.run(begun()))
 
-    def transaction(self, **options: Any) -> BlockingCommitting:
-        return BlockingCommitting(self._target.transaction(**options), self._loop)
+    def transaction(self, **options: Any) -> BlockingTransactionScope:
+        return BlockingTransactionScope(self._target.transaction(**options), self._loop)
 
     def run(self, body: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return run(self, body, *args, **kwargs)  # type: ignore[arg-type]

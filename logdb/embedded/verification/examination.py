@@ -124,7 +124,7 @@ class Examination:
                 self._sound(worker.do(begin, _ignored))
             except WorkerEnded as error:
                 self._sound(error)
-        self._own = Examiner(self._plan, [(segment.base, partial(_itself, segment)) for segment in segments], "own")
+        self._own = Examiner(self._plan, [(segment.base, partial(_unchanged, segment)) for segment in segments], "own")
         tasks: list[dict[str, Any]] = [{"task": "segment", "index": index} for index in range(len(segments))]
         mapping: list[dict[str, Any]] = [{"task": "map"}] if maps else []
 
@@ -309,7 +309,7 @@ def first_difference(
     return None
 
 
-def _itself(segment: Segment) -> Segment:
+def _unchanged(segment: Segment) -> Segment:
     return segment
 
 

@@ -185,7 +185,7 @@ def commit_without_testing_speculated_values(right: Any, speculated: SpeculatedW
     return []
 
 
-@planted(aio.Committing, "__aexit__", seed=25)
+@planted(aio.TransactionScope, "__aexit__", seed=25)
 async def return_results_of_misspeculated_reads(right: Any, commit_client: Any, kind: Any, *rest: Any) -> None:
     """Results and exceptions that depend on wrong speculated values reach the caller."""
     try:
