@@ -59,14 +59,16 @@ OLD_VALUE: Final = "old_value"
 DELETED_ROWS: Final = 100_000
 """Maximum number of rows of a range delete in one table."""
 _VALUES: Final = pa.schema([RUN.field(name) for name in ("key", "value", "large")])
-_TYPES: Final = pa.array(["insert", "update", "delete"])
+_TYPES: Final = pa.array(["insert", "update", "delete", "update_preimage", "update_postimage"])
+_UPDATE, _DELETE, _PREIMAGE, _POSTIMAGE = range(1, 5)
 
 
 class Changes:
     """The changes to some keys by the commits after `since` up to `until`. Cheap to make and to pickle.
 
     The plan has the log of these versions and, for types, what is live at `since`. `is_leased`: a lease keeps `since`
-    from compaction, so a task can read the database's map first.
+    from compaction, so a task can read the database's map first. `images`: an update is two rows, the old value and the
+    new one, and a deletion has the value that it deleted.
     """
 
     def __init__(
@@ -79,14 +81,16 @@ class Changes:
         partition_bytes: int = PARTITION_BYTES,
         *,
         is_leased: bool = False,
+        images: bool = False,
     ) -> None:
-        self._is_leased = is_leased
+        self._is_leased, self._images = is_leased, images
         self.plan, self.keys, self.since, self.columns = plan._replace(version=until), keys, since, columns
         parts = [part for part in plan.parts if part.end > since + 1 and part.first <= until]
         self.ranges = log_ranges(parts, partition_bytes)
-        self._with_types = "_change_type" in columns.plain or OLD_VALUE in columns.plain
+        self._with_types = images or "_change_type" in columns.plain or OLD_VALUE in columns.plain
         self._before = Runs(plan._replace(version=since), keys, partition_bytes=partition_bytes) if since else None
-        self._with_old = OLD_VALUE in columns.plain
+        self._shows_old = OLD_VALUE in columns.plain
+        self._with_old = images or self._shows_old
         self._with_labels = LABEL in columns.plain
         self._folder = folder_for(plan, "changes", repr((since, until, keys, self._with_old)))
 
@@ -105,14 +109,18 @@ class Changes:
             return
         rows = self._written(self.ranges[number], labels)
         old = self._old_values(number, rows)
-        kind = np.where(pc.is_null(rows.column("value")), 2, np.where(old.exists, 1, 0))
+        kind = np.where(pc.is_null(rows.column("value")), _DELETE, np.where(old.exists, _UPDATE, 0))
         rows = rows.append_column("kind", pa.array(kind))
-        yield rows.append_column("old", old.values).append_column("old_large", old.large)
+        rows = rows.append_column("old", old.values).append_column("old_large", old.large)
+        yield _with_images(rows, kind) if self._images else rows
 
     def _output(self, batch: pa.RecordBatch, fetch: LargeValues, labels: Labels) -> dict[str, pa.Array]:
         content = batch.column("value")
         if self.columns.needs_values:
-            content = filled(fetch, content, batch.column("large"), batch.column("key"), batch.column("version"))
+            at = batch.column("version")
+            if self._images:
+                at = pc.subtract(at, pc.is_in(batch.column("kind"), pa.array([_DELETE, _PREIMAGE])).cast(pa.int64()))
+            content = filled(fetch, content, batch.column("large"), batch.column("key"), at)
         output = {
             "key": batch.column("key"),
             "value": content.cast(pa.binary()),
@@ -126,7 +134,7 @@ class Changes:
             output[LABEL] = pa.array([labels.get(version, "") for version in batch.column("version").to_pylist()])
         if self._with_types:
             output["_change_type"] = _TYPES.take(batch.column("kind"))
-        if self._with_old:
+        if self._shows_old:
             before = pc.subtract(batch.column("version"), 1)
             old = filled(fetch, batch.column("old"), batch.column("old_large"), batch.column("key"), before)
             output[OLD_VALUE] = old.cast(pa.binary())
@@ -242,6 +250,20 @@ class Changes:
                 return pa.table(columns, schema=_VALUES)
         self._before.make(number)
         return self._before.newest_of(keys)
+
+
+def _with_images(rows: pa.Table, kind: Numbers) -> pa.Table:
+    """The rows with the old value as that of deletions, and with two rows for each update."""
+    is_update = kind == _UPDATE
+    at = np.repeat(np.arange(len(kind)), 1 + is_update)
+    shown = np.where(is_update, _POSTIMAGE, kind)[at]
+    shown[:-1][(at[:-1] == at[1:])] = _PREIMAGE
+    rows = rows.take(pa.array(at))
+    is_old = pa.array(np.isin(shown, (_DELETE, _PREIMAGE)))
+    for name, old in (("value", "old"), ("large", "old_large")):
+        column = pc.if_else(is_old, rows.column(old), rows.column(name))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return rows.set_column(rows.schema.get_field_index("kind"), "kind", pa.array(shown))
 
 
 def _of_one_commit(deletions: list[RangeDeletion]) -> list[RangeDeletion]:

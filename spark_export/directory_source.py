@@ -67,6 +67,9 @@ class DirectorySource(SnapshotSource):
     def at(self, version: int) -> int:
         return self._opened().at(version)
 
+    def at_time(self, time_ns: int) -> int:
+        return self._opened().at_time(time_ns)
+
     def lease(self, holder: object, version: int) -> None:
         if holder in self._leases:
             self._leases[holder].move(version)

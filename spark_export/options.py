@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -31,6 +31,10 @@ EXCLUSIVE: Final = (
     ("endpoints", "snapshot"),
     ("snapshot", "versionAsOf"),
     ("snapshot", "timestampAsOf"),
+    ("startingVersion", "startingTimestamp"),
+    ("endingVersion", "endingTimestamp"),
+    ("maxRowsPerTrigger", "maxBytesPerTrigger"),
+    ("oldValues", "updateImages"),
 )
 ALIASES: Final = {"atVersion": "versionAsOf", "atTime": "timestampAsOf"}
 """Names that Spark leaves to the source in queries of its catalog's tables; it takes the others as time travel."""
@@ -78,6 +82,9 @@ class Options:
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """The text of an option."""

@@ -96,6 +96,9 @@ class RemoteSource(SnapshotSource, Generic[H]):
     def at(self, version: int) -> int:
         return in_shared_loop(self._host.at(version))  # type: ignore[no-any-return]
 
+    def at_time(self, time_ns: int) -> int:
+        return in_shared_loop(self._host.at_time(time_ns))  # type: ignore[no-any-return]
+
     def lease(self, holder: object, version: int) -> None:
         in_shared_loop(self._lease(holder, version))
 

@@ -142,6 +142,10 @@ class SnapshotSource(ABC):
         """Return `version` if it can be read. Raises VersionTrimmed, FutureVersion."""
 
     @abstractmethod
+    def at_time(self, time_ns: int) -> int:
+        """Return the newest version that was written up to a time. Raises VersionTrimmed, FutureVersion."""
+
+    @abstractmethod
     def lease(self, holder: object, version: int) -> None:
         """Keep compaction from passing `version` until `release(holder)`; a holder has one version. A holder checks
         afterwards that the version is there (`at`); some sources raise VersionTrimmed at once."""

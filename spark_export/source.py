@@ -35,9 +35,17 @@ atVersion, atTime  the same two for tables of Spark's catalog (`catalog_tables`)
 readChangeFeed     true: changes
 startingVersion    the first version whose changes are read; for streams also latest (the default) or oldest
 endingVersion      the last version whose changes are read (default: the newest)
+startingTimestamp, endingTimestamp
+                   or the changes of the commits from a time on, up to a time, as timestampAsOf
 oldValues          true: changes have a column `old_value`, the value before
+updateImages       true: an update is two rows, update_preimage with the old value and update_postimage with the new
+                   one, and a deletion has the value that it deleted
 labels             true: changes have a column `_commit_label`, the label of the transaction, "" if it had none
-maxRowsPerTrigger  the largest number of rows in a batch of a stream; a batch has at least one transaction
+maxRowsPerTrigger  the largest number of changes in a batch of a stream; a batch has at least one transaction
+maxBytesPerTrigger or the largest number of bytes of log
+listing            versions: the commits that wrote something, instead of keys: `version`, `time`, `label`, `keys`
+                   (how many it wrote or deleted), `deleted_ranges` (`versions`); from startingVersion to endingVersion,
+                   or of times
 prefix             only keys that begin with this text (as UTF-8); prefixHex: with these bytes, in hexadecimal
 startKey           only keys from this one on; startKeyHex in hexadecimal
 endKey             only keys before this one; endKeyHex in hexadecimal
@@ -70,6 +78,7 @@ mergeSchema, are ignored.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import uuid
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice, pairwise
@@ -79,10 +88,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 from logdb.errors import LogDBError
-from spark_export import changes
+from spark_export import changes, versions
 from spark_export.application import Application, current_application
 from spark_export.catalog_tables import defines_table, split_options, with_options
 from spark_export.changes import Changes
@@ -94,9 +104,10 @@ from spark_export.endpoints import Endpoints
 from spark_export.filters import Bounds
 from spark_export.options import SERVERS, Options, given_options, zone_named
 from spark_export.runs import PARTITION_BYTES, ROWS, Runs
-from spark_export.snapshot_source import PlanRequest, SnapshotPlan, source_of
-from spark_export.stream import LATEST, OLDEST, LogDBStreamReader
+from spark_export.snapshot_source import Location, PlanRequest, SnapshotPlan, source_of
+from spark_export.stream import LATEST, OLDEST, LogDBStreamReader, StartTime, before
 from spark_export.task_errors import task
+from spark_export.versions import VersionsReader
 from spark_export.writing import IGNORED, LogDBStreamWriter, LogDBWriter, SpoolFolder, Target
 from spark_export.writing import ROWS as BATCH_ROWS
 
@@ -105,9 +116,13 @@ if TYPE_CHECKING:
 
 RANGE: Final = ("prefix", "prefixHex", "startKey", "startKeyHex", "endKey", "endKeyHex")
 EVERYWHERE: Final = ("path", *SERVERS, *RANGE, "codec", "partitionBytes", "readChangeFeed")
-SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", "startingVersion", "maxRowsPerTrigger")
+SINCE: Final = ("startingVersion", "startingTimestamp")
+UNTIL: Final = ("endingVersion", "endingTimestamp")
+LIMITS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger")
+SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", *SINCE, *LIMITS)
 WRITING: Final = ("label", "batchRows", "atomic", "jobId")
-CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "labels", "maxRowsPerTrigger")
+CHANGES: Final = (*EVERYWHERE, *SINCE, *UNTIL, "oldValues", "updateImages", "labels", *LIMITS)
+LISTING: Final = ("listing", "path", *SERVERS, *RANGE, "partitionBytes", *SINCE, *UNTIL)
 MAX_PARTITION_BYTES: Final = 1 << 30
 """The largest partition: a task holds all of it in memory."""
 SAMPLED_VALUES: Final = 1_000
@@ -122,17 +137,23 @@ class LogDBSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._is_feed = Options(options, (*SNAPSHOT, *CHANGES, *WRITING)).flag("readChangeFeed")
-        self._options = chosen = Options(options, CHANGES if self._is_feed else (*SNAPSHOT, *WRITING))
+        every = Options(options, (*SNAPSHOT, *CHANGES, *WRITING, *LISTING))
+        self._is_feed = every.flag("readChangeFeed")
+        self._is_listing = every.choice("listing", ("versions",)) is not None
+        allowed = LISTING if self._is_listing else CHANGES if self._is_feed else (*SNAPSHOT, *WRITING)
+        self._options = chosen = Options(options, allowed)
         self._keys = chosen.keys()
         self._codec = chosen.choice("codec", CODECS)
         self._partition_bytes = (
             chosen.number("partitionBytes", minimum=1, maximum=MAX_PARTITION_BYTES) or PARTITION_BYTES
         )
         self._with_old, self._with_labels = chosen.flag("oldValues"), chosen.flag("labels")
-        self._since = _since(chosen)
+        self._images = chosen.flag("updateImages")
+        self._has_time = any("timestamp" in name.lower() for name in chosen)
+        self._zone = zone_named(self.time_zone) if self._has_time else None
+        self._since = _since(chosen, self._zone)
         chosen.number("endingVersion", minimum=0)
-        self._max_rows = chosen.number("maxRowsPerTrigger", minimum=1)
+        self._limit = _limit(chosen)
         self._fixed: SnapshotPlan | None = None
 
     @classmethod
@@ -148,8 +169,14 @@ class LogDBSource(DataSource):
     def schema(self) -> StructType:
         if not self._is_feed:
             self._plan()
+        if self._is_listing:
+            columns = StructType([StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items()])
+            return self._as_table(columns)
         key, value, *others = (StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items())
         schema = StructType([key, *([value] if self._codec is None else self._fields()), *others])
+        return self._as_table(schema)
+
+    def _as_table(self, schema: StructType) -> StructType:
         return with_options(schema, given_options(self.options)) if defines_table(self.options) else schema
 
     def _of_table(self, schema: StructType) -> tuple[LogDBSource, StructType]:
@@ -165,14 +192,18 @@ class LogDBSource(DataSource):
         return source._reader(columns)
 
     def _reader(self, schema: StructType) -> DataSourceReader:
-        self._refuse("maxRowsPerTrigger", "it is for streams")
+        for name in LIMITS:
+            self._refuse(name, "it is for streams")
         for name in WRITING:
             self._refuse(name, "it is for writing")
         plan = self._plan()
-        columns = select_columns(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._options)
+        columns = self._selected(schema)
+        if self._is_listing:
+            return VersionsReader(plan, self._keys, columns, self._partition_bytes)
         if self._is_feed:
-            return ChangesReader(plan, self._keys, columns, self._partition_bytes)
-        self._refuse("startingVersion", "it goes with readChangeFeed, or a stream")
+            return ChangesReader(plan, self._keys, columns, self._partition_bytes, images=self._images)
+        for name in SINCE:
+            self._refuse(name, "it goes with readChangeFeed, or a stream")
         return SnapshotReader(plan, self._keys, columns, self._partition_bytes)
 
     def streamReader(self, schema: StructType) -> LogDBStreamReader:  # noqa: N802
@@ -180,11 +211,12 @@ class LogDBSource(DataSource):
         return source._stream_reader(columns)
 
     def _stream_reader(self, schema: StructType) -> LogDBStreamReader:
-        for name in ("versionAsOf", "timestampAsOf", "snapshot", "endingVersion"):
+        for name in ("versionAsOf", "timestampAsOf", "snapshot", *UNTIL):
             self._refuse(name, "a stream begins at startingVersion and has no end")
+        self._refuse("listing", "it is for batches")
         if self._fixed is not None:
             self._fixed.release()
-        columns = select_columns(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._options)
+        columns = self._selected(schema)
         since = LATEST if self._since is None else self._since
         return LogDBStreamReader(
             self._options.location(),
@@ -192,10 +224,14 @@ class LogDBSource(DataSource):
             self._keys,
             columns,
             since,
-            self._max_rows,
+            self._limit,
             self._partition_bytes,
             self._application(),
+            images=self._images,
         )
+
+    def _selected(self, schema: StructType) -> OutputColumns:
+        return select_columns(schema, self._columns(), self._codec, self.time_zone, self._has_time)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogDBWriter:
         source, columns = self._of_table(schema)
@@ -215,7 +251,7 @@ class LogDBSource(DataSource):
     def _target(self, schema: StructType, overwrite: bool) -> Target:
         if overwrite:
             raise ValueError('rows are added to a database: .mode("append")')
-        for name in (*SNAPSHOT, *CHANGES):
+        for name in (*SNAPSHOT, *CHANGES, *LISTING):
             if name not in ("path", "codec", *SERVERS):
                 self._refuse(name, "it is for reading")
         options, location = self._options, self._options.location()
@@ -234,6 +270,8 @@ class LogDBSource(DataSource):
         )
 
     def _columns(self) -> dict[str, pa.DataType]:
+        if self._is_listing:
+            return versions.COLUMNS
         if not self._is_feed:
             return COLUMNS
         columns = dict(changes.COLUMNS)
@@ -269,13 +307,12 @@ class LogDBSource(DataSource):
         if snapshot is not None:
             return pinned_snapshot(Path(snapshot), self._application())
         location = options.location()
-        if self._is_feed:
-            if not isinstance(self._since, int):
-                raise ValueError("changes need a startingVersion")
-            version, time_ns, since = options.number("endingVersion", minimum=0), None, self._since
+        since: int | None = None
+        if self._is_feed or self._is_listing:
+            version, time_ns = options.number("endingVersion", minimum=0), self._time("endingTimestamp")
+            since = self._first(location) - 1
         else:
-            version, since = options.number("versionAsOf", minimum=0), None
-            time_ns = options.time_ns("timestampAsOf", zone_named(self.time_zone))
+            version, time_ns = options.number("versionAsOf", minimum=0), self._time("timestampAsOf")
         request = PlanRequest(
             version=version,
             time_ns=time_ns,
@@ -286,6 +323,20 @@ class LogDBSource(DataSource):
             shared=True,
         )
         return source_of(location).plan(request)
+
+    def _time(self, name: str) -> int | None:
+        return self._options.time_ns(name, self._zone)
+
+    def _first(self, location: Location) -> int:
+        """The first version whose changes are read."""
+        if isinstance(self._since, StartTime):
+            return before(source_of(location), self._since) + 1
+        if isinstance(self._since, int):
+            return self._since + 1
+        if self._is_feed or self._since is not None:
+            raise ValueError("changes need a startingVersion, which is a number, or a startingTimestamp")
+        with source_of(location).database() as db:
+            return db.oldest_version + 1
 
     def _fields(self) -> list[StructField]:
         """Infer the columns for documents from a sample of the values."""
@@ -342,9 +393,11 @@ class SnapshotReader(DataSourceReader):
 class ChangesReader(DataSourceReader):
     """Reads the changes in a range of versions, one range of the log in each partition."""
 
-    def __init__(self, plan: SnapshotPlan, keys: KeyRange, columns: OutputColumns, partition_bytes: int) -> None:
+    def __init__(
+        self, plan: SnapshotPlan, keys: KeyRange, columns: OutputColumns, partition_bytes: int, *, images: bool = False
+    ) -> None:
         assert plan.since is not None
-        self._plan, self._columns, self._partition_bytes = plan, columns, partition_bytes
+        self._plan, self._columns, self._partition_bytes, self._images = plan, columns, partition_bytes, images
         self._bounds = Bounds(keys, plan.since + 1, plan.version)
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
@@ -361,7 +414,8 @@ class ChangesReader(DataSourceReader):
 
     def _changes(self) -> Changes:
         keys, least, most = self._bounds
-        return Changes(self._plan, keys, least - 1, most, self._columns, self._partition_bytes)
+        size, images = self._partition_bytes, self._images
+        return Changes(self._plan, keys, least - 1, most, self._columns, size, images=images)
 
 
 def split_keys(plan: SnapshotPlan, keys: KeyRange, count: int) -> list[KeyRange]:
@@ -372,8 +426,16 @@ def split_keys(plan: SnapshotPlan, keys: KeyRange, count: int) -> list[KeyRange]
     return [KeyRange(low or b"", high) for low, high in pairwise(bounds)]
 
 
-def _since(options: Options) -> int | str | None:
-    """The version before the first change; LATEST, OLDEST or None."""
+def _limit(options: Options) -> ReadLimit:
+    rows, size = (options.number(name, minimum=1) for name in LIMITS)
+    return ReadMaxRows(rows) if rows is not None else ReadAllAvailable() if size is None else ReadMaxBytes(size)
+
+
+def _since(options: Options, zone: dt.tzinfo | None) -> int | str | StartTime | None:
+    """The version before the first change, or the time of the first one; LATEST, OLDEST or None."""
+    time_ns = options.time_ns("startingTimestamp", zone)
+    if time_ns is not None:
+        return StartTime(time_ns)
     if options.text("startingVersion") in (LATEST, OLDEST):
         return options.text("startingVersion")
     first = options.number("startingVersion", minimum=0)

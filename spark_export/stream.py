@@ -11,11 +11,10 @@ query. A query that is stopped has no lease; a pin keeps the version until it is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
@@ -34,6 +33,13 @@ from spark_export.task_errors import task
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+class StartTime(NamedTuple):
+    """The stream begins with the first commit at this time or later, in ns since the epoch."""
+
+    time_ns: int
+
+
 LATEST = "latest"
 OLDEST = "oldest"
 Offset = dict[str, int]
@@ -48,7 +54,7 @@ class ChangesPartition(InputPartition):
 
 
 class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the commits after the version `since`, or from LATEST or OLDEST on, at most `max_rows` in a batch."""
+    """Reads the commits after the version `since`, or from LATEST, OLDEST or a time on, within `limit` in a batch."""
 
     def __init__(
         self,
@@ -56,14 +62,16 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         scratch_parent: str | None,
         keys: KeyRange,
         columns: OutputColumns,
-        since: int | str,
-        max_rows: int | None,
+        since: int | str | StartTime,
+        limit: ReadLimit,
         partition_bytes: int,
         application: Application,
+        *,
+        images: bool = False,
     ) -> None:
         self._location, self._scratch_parent, self._keys, self._columns = location, scratch_parent, keys, columns
-        self._since, self._max_rows, self._partition_bytes = since, max_rows, partition_bytes
-        self._application = application
+        self._since, self._limit, self._partition_bytes = since, limit, partition_bytes
+        self._application, self._images = application, images
         self._plans: list[SnapshotPlan] = []
         self._source_in_use: SnapshotSource | None = None
         self._target: int | None = None
@@ -71,12 +79,15 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802
         if self._since == OLDEST:
             return {"version": self._source.lease_oldest(self)}
-        version = self._since if isinstance(self._since, int) else self._source.version()
+        if isinstance(self._since, StartTime):
+            version = before(self._source, self._since)
+        else:
+            version = self._since if isinstance(self._since, int) else self._source.version()
         self._lease(version)
         return {"version": version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
+        return self._limit
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._source.version()
@@ -116,7 +127,8 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         plan = self._source.plan(request)._replace(sample=())
         self._plans.append(plan)
-        changes = Changes(plan, self._keys, since, until, self._columns, self._partition_bytes, is_leased=True)
+        size, images = self._partition_bytes, self._images
+        changes = Changes(plan, self._keys, since, until, self._columns, size, is_leased=True, images=images)
         return [ChangesPartition(number, changes) for number in range(len(changes.ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -151,6 +163,12 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": [], "_source_in_use": None}
+
+
+def before(source: SnapshotSource, start: StartTime) -> int:
+    """The last version before a time, as times are shown: in microseconds, rounded up. Raises VersionTrimmed,
+    FutureVersion, Unavailable."""
+    return source.at_time(start.time_ns - 1_000)
 
 
 def last_within(since: int, until: int, limit: int, sizes: Iterable[tuple[int, int]]) -> int:

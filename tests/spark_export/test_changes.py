@@ -142,3 +142,52 @@ def test_versions_that_cannot_be_read(open_small: OpenSmall) -> None:
     with pytest.raises(ValueError, match="has no option 'oldValues' here"):
         planning.read(db.path, oldValues="true")
     assert not list(Path(db.path).glob("exports/*/hold"))
+
+
+def with_images(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the feed with two rows for an update, and with the value that a deletion has deleted."""
+    found = []
+    for row in rows:
+        old, kind = row.pop("old_value"), row["_change_type"]
+        if kind == "update":
+            found.append({**row, "value": old, "_change_type": "update_preimage"})
+            found.append({**row, "_change_type": "update_postimage"})
+        else:
+            found.append({**row, "value": old} if kind == "delete" else row)
+    return found
+
+
+def test_updates_have_images(open_small: OpenSmall) -> None:
+    db = open_small()
+    versions = histories.write(db, Random(5), 300)
+    first, last = versions[40], versions[-1]
+    feed = {"readChangeFeed": "true", "updateImages": "true", "startingVersion": str(first)}
+    expected = with_images(watched(db, first - 1, last))
+    assert {row["_change_type"] for row in expected} == {"insert", "update_preimage", "update_postimage", "delete"}
+    assert planning.read(db.path, partitionBytes="100000", **feed) == expected
+    found = planning.read(db.path, "key BINARY, value BINARY", **feed)
+    assert found == [{"key": row["key"], "value": row["value"]} for row in expected]
+    with pytest.raises(ValueError, match="give oldValues or updateImages, but not both"):
+        planning.read(db.path, oldValues="true", **feed)
+
+
+def test_changes_between_times(open_small: OpenSmall) -> None:
+    db = open_small()
+    versions = [db.put(b"k", b"%d" % number) for number in range(5)]
+    first, last = (db.time_of(version) for version in (versions[1], versions[3]))
+    assert first is not None
+    assert last is not None
+    feed = {"readChangeFeed": "true", "startingTimestamp": first.isoformat(), "endingTimestamp": last.isoformat()}
+    assert [row["_commit_version"] for row in planning.read(db.path, **feed)] == versions[1:4]
+    feed["startingTimestamp"] = "1970-01-01T00:00:01Z"
+    assert [row["_commit_version"] for row in planning.read(db.path, **feed)] == versions[:4]
+    db.compact(versions[2])
+    with pytest.raises(logdb.VersionTrimmed):
+        planning.read(db.path, **feed)
+    feed["startingTimestamp"] = "2999-01-01"
+    with pytest.raises(logdb.FutureVersion):
+        planning.read(db.path, **feed)
+    with pytest.raises(ValueError, match="give startingVersion or startingTimestamp, but not both"):
+        planning.read(db.path, startingVersion="1", **feed)
+    with pytest.raises(ValueError, match="changes need a startingVersion"):
+        planning.read(db.path, readChangeFeed="true")

@@ -34,7 +34,7 @@ from tests.harness.clusters import Cluster
 from tests.harness.ports import free_addresses
 from tests.harness.served import Served
 from tests.spark_export import histories, planning
-from tests.spark_export.test_changes import FEED, watched
+from tests.spark_export.test_changes import FEED, watched, with_images
 from tests.spark_export.test_export import exported_rows, scanned_rows
 from tests.spark_export.test_stream import Query
 
@@ -132,6 +132,17 @@ def test_changes_with_labels(behind: Behind) -> None:
         commits = {commit.version: commit.label for commit in db.watch(since=first - 1, timeout=0)}
         assert labels == {version: commits[version] for version in labels}
         assert set(labels.values()) == {"", "several"}
+
+
+def test_a_listing_of_versions_and_images_from_a_time_on(behind: Behind) -> None:
+    db, versions = behind.db, behind.versions
+    first, last = versions[10], versions[-1]
+    expected = [(change.version, change.label, len(change.changes)) for change in db.watch(since=first - 1, timeout=0)]
+    times = {"startingTimestamp": str(db.time_of(first)), **SMALL}
+    rows = planning.read(behind.endpoints, listing="versions", **times)
+    assert [(row["version"], row["label"], row["keys"]) for row in rows] == expected
+    rows = planning.read(behind.endpoints, readChangeFeed="true", updateImages="true", **times)
+    assert rows == with_images(watched(db, first - 1, last))
 
 
 def test_a_stream_continues_while_shards_are_added_and_finalized(behind: Behind) -> None:

@@ -174,6 +174,20 @@ def test_a_reader_that_has_not_connected_stops() -> None:
     reader.stop()
 
 
+def test_a_batch_is_limited_in_bytes(open_small: OpenSmall) -> None:
+    db = open_small()
+    versions = [db.put(b"k%d" % number, b"x" * 1_000) for number in range(6)]
+    db.put(b"large", b"x" * 20_000)
+    query = Query(db.path, startingVersion="oldest", maxBytesPerTrigger="2500")
+    assert [row["_commit_version"] for row in query.batch()] == versions[:2]
+    assert [row["_commit_version"] for row in query.batch()] == versions[2:4]
+    assert [row["_commit_version"] for row in query.batch()] == versions[4:]
+    assert [row["key"] for row in query.batch()] == [b"large"]
+    query.reader.stop()
+    with pytest.raises(ValueError, match="give maxRowsPerTrigger or maxBytesPerTrigger, but not both"):
+        Query(db.path, maxRowsPerTrigger="1", maxBytesPerTrigger="1")
+
+
 def test_available_now_ends_at_the_version_of_its_start(open_small: OpenSmall) -> None:
     db = open_small()
     first = db.put(b"a", b"1")
@@ -190,10 +204,12 @@ def test_where_a_stream_begins(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"a", b"1")
     second = db.put(b"b", b"2")
-    begun = {name: Query(db.path, **options) for name, options in BEGINNINGS.items()}
+    beginnings = {**BEGINNINGS, "time": {"startingTimestamp": str(db.time_of(2))}}
+    begun = {name: Query(db.path, **options) for name, options in beginnings.items()}
     db.put(b"c", b"3")
     found = {name: [row["key"] for row in query.batch()] for name, query in begun.items()}
-    assert found == {"latest": [b"c"], "by default": [b"c"], "oldest": [b"a", b"b", b"c"], "second": [b"b", b"c"]}
+    assert found.pop("oldest") == [b"a", b"b", b"c"]
+    assert found == {"latest": [b"c"], "by default": [b"c"], "second": [b"b", b"c"], "time": [b"b", b"c"]}
     for query in begun.values():
         query.reader.stop()
     db.compact()
