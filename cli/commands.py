@@ -74,6 +74,7 @@ for command in (
     upkeep.compact,
     upkeep.pin,
     upkeep.unpin,
+    upkeep.sweep,
     upkeep.checkpoint,
     upkeep.verify,
     upkeep.audit,

@@ -19,24 +19,28 @@ from . import rendering
 from .encoding import Notation, escaped
 from .failing import INTERRUPTED, BadInput, Failure, Negative
 from .interrupts import Interrupts
+from .quantities import DURATION
 from .session import Session, as_json, database, iso, label, moment, moment_of, notation, read_pairs, snapshot
 
 
 @click.command()
 @click.argument("key")
 @click.argument("value")
+@click.option("--ttl", type=DURATION, metavar="TIME", help="Let the key expire after TIME, such as 30m or 7d.")
 @label
 @notation
 @as_json
 @database
 @click.pass_obj
-def put(session: Session, key: str, value: str, label: str, notation: Notation, as_json: bool) -> None:
+def put(
+    session: Session, key: str, value: str, ttl: float | None, label: str, notation: Notation, as_json: bool
+) -> None:
     """Write VALUE under KEY. Prints the version.
 
     A VALUE `-` is read from the standard input and `@PATH` from a file, byte by byte; `@@text` is the value
     `@text`.
     """
-    write(session, {notation.read(key): notation.read_value(value)}, label, as_json)
+    write(session, {notation.read(key): notation.read_value(value)}, label, as_json, ttl)
 
 
 @click.command()
@@ -84,14 +88,20 @@ def delete(
 
 
 def write(
-    session: Session, items: dict[bytes, bytes | None], label: str, as_json: bool, *, create: bool = True
+    session: Session,
+    items: dict[bytes, bytes | None],
+    label: str,
+    as_json: bool,
+    ttl: float | None = None,
+    *,
+    create: bool = True,
 ) -> None:
     """Write all of `items`; in a transaction that is under way, which has its version only when it commits."""
     if session.transaction is not None:
-        session.transaction.multi_put(items)
+        session.transaction.multi_put(items, ttl=ttl)
         return
     with session.open(read_only=False, create=create) as db:
-        version = db.multi_put(items, label=label)
+        version = db.multi_put(items, label=label, ttl=ttl)
     rendering.answer(as_json, {"version": version}, f"version {version}")
 
 

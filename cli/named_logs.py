@@ -9,12 +9,13 @@ from typing import Final
 
 import click
 
-from logdb.named_logs import ConsumerState, Entry, LogStats, Position
+from logdb.named_logs import ConsumerState, Entry, LogStats, Position, Retention
 
 from . import rendering
 from .encoding import Notation
 from .failing import INTERRUPTED, Failure
 from .interrupts import Interrupts
+from .quantities import DURATION, SIZE
 from .session import Session, as_json, database, moment_time, notation
 
 COLUMNS: Final = ("position", "txn_id", "value")
@@ -176,6 +177,31 @@ def delete(session: Session, name: str, as_json: bool) -> None:
     with session.open(read_only=False) as db:
         version = db.log(name).delete()
     rendering.answer(as_json, {"version": version}, f"version {version}")
+
+
+@named_log.command()
+@click.argument("name")
+@click.option("--age", type=DURATION, metavar="TIME", help="Keep entries for TIME, such as 12h or 7d.")
+@click.option("--size", type=SIZE, metavar="BYTES", help="Keep the newest BYTES of entries, such as 500MB or 10GiB.")
+@click.option("--none", "removes", is_flag=True, help="Keep entries until they are truncated.")
+@as_json
+@database
+@click.pass_obj
+def retention(
+    session: Session, name: str, age: float | None, size: int | None, removes: bool, as_json: bool
+) -> None:
+    """Print how long the log NAME keeps its entries, in seconds and in bytes; with options, change it first. Sweeps
+    delete the others: see `logdb sweep`."""
+    if removes and (age, size) != (None, None):
+        raise click.UsageError("give --none, or --age and --size, but not both")
+    changes = removes or (age, size) != (None, None)
+    with session.open(read_only=not changes, create=changes) as db:
+        log = db.log(name)
+        if changes:
+            log.set_retention(None if removes else Retention(age, size))
+        kept = log.retention
+    row = (None, None) if kept is None else (kept.age_s, kept.size_bytes)
+    rendering.rows(("age_s", "size_bytes"), [row], as_json=as_json)
 
 
 @named_log.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from logdb.api.opening import SWEEP_INTERVAL_S
 from logdb.system.logging_setup import log_to_stderr
 
 from .failing import FAILED, BadInput, Failure
@@ -40,6 +41,14 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
     metavar="SHARE",
     help="Compact the log when more than this share of it is garbage (0 to 1; default: never).",
 )
+@click.option(
+    "--sweep-interval",
+    type=click.FloatRange(0.001),
+    default=SWEEP_INTERVAL_S,
+    show_default=True,
+    metavar="S",
+    help="Delete what has expired (keys with a ttl, entries of named logs) every S seconds.",
+)
 @click.option("--certificate", type=FILE, metavar="FILE", help="The server's certificate (PEM); enables TLS.")
 @click.option("--certificate-key", "key", type=FILE, metavar="FILE", help="Its key, if it is in another file.")
 @click.option("--ca", type=FILE, metavar="FILE", help="Require a client certificate that this CA has signed.")
@@ -47,7 +56,13 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
 @functools.partial(database, shows=False)
 @click.pass_context
 def serve(
-    ctx: click.Context, /, listen: str, log_level: str, compact_above: float | None, **files: Path | None
+    ctx: click.Context,
+    /,
+    listen: str,
+    log_level: str,
+    compact_above: float | None,
+    sweep_interval: float,
+    **files: Path | None,
 ) -> None:
     """Serve the database in a directory to `logdb.connect` and to commands with --endpoints.
 
@@ -77,5 +92,6 @@ def serve(
             authenticator,
             ready=lambda address: click.echo(f"ready: {path} at {address}"),
             compact_above=compact_above,
+            sweep_interval=sweep_interval,
             progress=tick,
         )

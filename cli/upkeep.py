@@ -1,4 +1,4 @@
-"""Maintenance of a database: info, stats, compact, pin, unpin, checkpoint, verify, audit."""
+"""Maintenance of a database: info, stats, compact, pin, unpin, sweep, checkpoint, verify, audit."""
 
 from __future__ import annotations
 
@@ -67,6 +67,26 @@ def unpin(session: Session, name: str) -> None:
         if name not in db.pins:
             raise Negative(f"no pin {name!r}")
         db.unpin(name)
+
+
+@click.command()
+@as_json
+@database
+@click.pass_obj
+def sweep(session: Session, as_json: bool) -> None:
+    """Delete what has expired: keys with a ttl, and entries that the retention of their named log does not keep.
+
+    Programs that have opened a database, servers and clusters do so in the background. The age of what was written
+    since the last sweep counts from this one on.
+    """
+    keys = logs = 0
+    with session.open(read_only=False) as db:
+        is_complete = False
+        while not is_complete:
+            expired, truncated, is_complete = db.sweep()
+            keys, logs = keys + expired, logs + truncated
+    document = {"expired_keys": keys, "truncated_logs": logs}
+    rendering.answer(as_json, document, f"{keys:,} keys have expired, {logs:,} named logs were truncated")
 
 
 @click.command()

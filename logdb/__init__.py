@@ -46,6 +46,8 @@ from logdb.errors import (
     VersionTrimmed,
     WriterFenced,
 )
+from logdb.named_logs.retention import Retention
+from logdb.retention.sweep import Swept
 from logdb.store.conditions import absent, equals, exists, version_equals, version_greater, version_less
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES
 from logdb.store.records import Condition
@@ -85,10 +87,12 @@ __all__ = [
     "ProtocolMismatch",
     "ReadOnly",
     "Restored",
+    "Retention",
     "ShardHistory",
     "Snapshot",
     "Stats",
     "Status",
+    "Swept",
     "TableMismatch",
     "Tested",
     "Transaction",

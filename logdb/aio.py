@@ -33,8 +33,10 @@ from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.errors import ConflictError, DatabaseClosed
-from logdb.named_logs import AsyncExclusiveLog, AsyncNamedLog, AsyncTransactionLog
+from logdb.named_logs import AsyncExclusiveLog, AsyncNamedLog, AsyncTransactionLog, Retention
 from logdb.named_logs.async_log import names_of
+from logdb.retention.expiry import with_expiry
+from logdb.retention.sweep import Swept
 from logdb.store.arguments import (
     check_body,
     check_flag,
@@ -88,6 +90,7 @@ async def open(
     read_only: bool = False,
     create: bool = True,
     compact_above: float | None = None,
+    sweep_interval: float | None = opening.SWEEP_INTERVAL_S,
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
     """As `logdb.open`; the replay runs in a thread."""
@@ -97,6 +100,7 @@ async def open(
         read_only=read_only,
         create=create,
         compact_above=compact_above,
+        sweep_interval=sweep_interval,
         progress=progress,
     )
     opened = asyncio.get_running_loop().run_in_executor(None, call)
@@ -461,10 +465,12 @@ class Database:
 
     # ---- writing
 
-    async def put(self, key: bytes, value: bytes, *, label: str = "") -> int:
+    async def put(self, key: bytes, value: bytes, *, label: str = "", ttl: float | None = None) -> int:
         """As `logdb.Database.put`."""
         check_key(key)
         check_value(key, value)
+        if ttl is not None:
+            return await self.multi_put({key: value}, label=label, ttl=ttl)
         return (await self._host.write({key: value}, label))[0]
 
     async def delete(self, key: bytes, *, label: str = "") -> int:
@@ -487,16 +493,24 @@ class Database:
         key = unversioned_key(prefix, 0)
         return versioned_key(key, (await self._host.write({key: value}, label, (), (), 1))[0])
 
-    async def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
+    async def multi_put(
+        self, items: Mapping[bytes, bytes | None], *, label: str = "", ttl: float | None = None
+    ) -> int:
         """As `logdb.Database.multi_put`."""
-        return (await self._host.write(checked_items(items), label))[0]
+        writes, appended = with_expiry(checked_items(items), ttl)
+        return (await self._host.write(writes, label, (), (), appended))[0]
 
     async def test_and_multi_put(
-        self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
+        self,
+        conditions: Iterable[Condition],
+        items: Mapping[bytes, bytes | None],
+        *,
+        label: str = "",
+        ttl: float | None = None,
     ) -> Tested:
         """As `logdb.Database.test_and_multi_put`."""
-        tested = checked_conditions(conditions)
-        return sync.tested_answer(*await self._host.write(checked_items(items), label, tested), tested)
+        tested, (writes, appended) = checked_conditions(conditions), with_expiry(checked_items(items), ttl)
+        return sync.tested_answer(*await self._host.write(writes, label, tested, (), appended), tested)
 
     def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> TransactionScope:
         """As `logdb.Database.transaction`: `async with db.transaction() as txn: ...`."""
@@ -593,13 +607,17 @@ class Database:
         return AsyncTable(Definition(name, key, value), self)
 
     @overload
-    def log(self, name: str, *, exclusive: Literal[False] = False) -> AsyncNamedLog: ...
+    def log(
+        self, name: str, *, exclusive: Literal[False] = False, retention: Retention | None = None
+    ) -> AsyncNamedLog: ...
     @overload
-    def log(self, name: str, *, exclusive: Literal[True]) -> AsyncExclusiveLog: ...
-    def log(self, name: str, *, exclusive: bool = False) -> AsyncNamedLog:
+    def log(
+        self, name: str, *, exclusive: Literal[True], retention: Retention | None = None
+    ) -> AsyncExclusiveLog: ...
+    def log(self, name: str, *, exclusive: bool = False, retention: Retention | None = None) -> AsyncNamedLog:
         """As `logdb.Database.log`."""
         check_flag("exclusive", exclusive)
-        return AsyncExclusiveLog(self, name) if exclusive else AsyncNamedLog(self, name)
+        return (AsyncExclusiveLog if exclusive else AsyncNamedLog)(self, name, retention)
 
     async def logs(self) -> list[str]:
         """As `logdb.Database.logs`."""
@@ -660,6 +678,11 @@ class Database:
         """As `logdb.Database.compact`."""
         check_progress(progress)
         return await self._host.compact(None if before is None else checked_version(before), progress)
+
+    async def sweep(self) -> Swept:
+        """As `logdb.Database.sweep`, in a thread."""
+        database = _for_threads(self)
+        return await _in_thread(lambda _: database.sweep(), None)
 
     async def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
         """As `logdb.Database.checkpoint`."""

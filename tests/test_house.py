@@ -29,6 +29,7 @@ FLOORS = [
     ["logdb.store"],
     ["logdb.keys"],
     ["logdb.named_logs"],
+    ["logdb.retention"],
     ["logdb.txn"],
     ["logdb.tables"],
     ["logdb.api.results"],
@@ -53,7 +54,14 @@ within one name. Names that share a floor do not import each other."""
 
 PURE = {
     package: {"os", "socket", "lmdb", "time.sleep", "asyncio", "threading"}
-    for package in ("logdb.txn", "logdb.cluster", "logdb.log.scalog", "logdb.log.multipaxos", "logdb.log.paxos")
+    for package in (
+        "logdb.txn",
+        "logdb.retention",
+        "logdb.cluster",
+        "logdb.log.scalog",
+        "logdb.log.multipaxos",
+        "logdb.log.paxos",
+    )
 }
 """Modules that a package must not import: decisions use neither disks nor sockets."""
 

@@ -12,8 +12,10 @@ from logdb.api.backend import Backend
 from logdb.api.results import ROUND_TRIPS, Change, Compacted, Found, HistoryEntry, Stats, Tested, stats_of
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.errors import DatabaseClosed
-from logdb.named_logs import ExclusiveLog, NamedLog
+from logdb.named_logs import ExclusiveLog, NamedLog, Retention
 from logdb.named_logs.log import names_of
+from logdb.retention.expiry import with_expiry
+from logdb.retention.sweep import Sweeper, Swept, carry_out
 from logdb.store.arguments import (
     check_flag,
     check_progress,
@@ -253,16 +255,19 @@ class Database:
 
     # ---- writing
 
-    def put(self, key: bytes, value: bytes, *, label: str = "") -> int:
+    def put(self, key: bytes, value: bytes, *, label: str = "", ttl: float | None = None) -> int:
         """Write `value` under `key`. Returns the version, once it is durable.
 
-        `label`: up to 1 KiB of text that names the transaction in the feed and in the conflicts of others.
+        `label`: up to 1 KiB of text that names the transaction in the feed and in the conflicts of others. `ttl`: a
+        time in seconds, after which a sweep deletes the key, unless it was written again: see `sweep`.
 
         Raises KeyTooLarge, ValueTooLarge, TypeError and ValueError for arguments that cannot be written; ReadOnly,
         DatabaseClosed; Unavailable if nothing was or will be written; OutcomeUnknown if that is not known.
         """
         check_key(key)
         check_value(key, value)
+        if ttl is not None:
+            return self.multi_put({key: value}, label=label, ttl=ttl)
         return self._host.write({key: value}, label)[0]
 
     def delete(self, key: bytes, *, label: str = "") -> int:
@@ -302,23 +307,32 @@ class Database:
     def __delitem__(self, key: bytes) -> None:
         self.delete(key)
 
-    def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
+    def multi_put(
+        self, items: Mapping[bytes, bytes | None], *, label: str = "", ttl: float | None = None
+    ) -> int:
         """Write all of `items` or nothing; the value None deletes. Returns the version, once it is durable.
 
-        `label`: as `put`. Raises as `put`, and TransactionTooLarge.
+        `label`, `ttl`: as `put`. Raises as `put`, and TransactionTooLarge.
         """
-        return self._host.write(checked_items(items), label)[0]
+        writes, appended = with_expiry(checked_items(items), ttl)
+        return self._host.write(writes, label, (), (), appended)[0]
 
     def test_and_multi_put(
-        self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
+        self,
+        conditions: Iterable[Condition],
+        items: Mapping[bytes, bytes | None],
+        *,
+        label: str = "",
+        ttl: float | None = None,
     ) -> Tested:
         """Write all of `items` if all of `conditions` hold, else nothing (Scalog-Store, dissertation 3.4.2).
 
         A condition that fails is a result, not an error: see `Tested`. `conditions`: of `logdb.equals`, `exists`,
-        `absent`, `version_equals`, `version_less`, `version_greater`. `label`: as `put`. Raises as `multi_put`.
+        `absent`, `version_equals`, `version_less`, `version_greater`. `label`, `ttl`: as `put`. Raises as
+        `multi_put`.
         """
-        tested, writes = checked_conditions(conditions), checked_items(items)
-        return tested_answer(*self._host.write(writes, label, tested), tested)
+        tested, (writes, appended) = checked_conditions(conditions), with_expiry(checked_items(items), ttl)
+        return tested_answer(*self._host.write(writes, label, tested, (), appended), tested)
 
     def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> TransactionScope:
         """A transaction: `with db.transaction() as txn: ...` commits at the end and aborts on an exception.
@@ -381,15 +395,18 @@ class Database:
         return Table(Definition(name, key, value), self)
 
     @overload
-    def log(self, name: str, *, exclusive: Literal[False] = False) -> NamedLog: ...
+    def log(
+        self, name: str, *, exclusive: Literal[False] = False, retention: Retention | None = None
+    ) -> NamedLog: ...
     @overload
-    def log(self, name: str, *, exclusive: Literal[True]) -> ExclusiveLog: ...
-    def log(self, name: str, *, exclusive: bool = False) -> NamedLog:
+    def log(self, name: str, *, exclusive: Literal[True], retention: Retention | None = None) -> ExclusiveLog: ...
+    def log(self, name: str, *, exclusive: bool = False, retention: Retention | None = None) -> NamedLog:
         """The named log `name`, in which entries have positions in the order of the database's log. The first append
         creates it. `exclusive`: for its only writer, see `logdb.named_logs.ExclusiveLog`: the first append takes over,
-        and the appends of earlier exclusive writers are refused. Raises TypeError, ValueError."""
+        and the appends of earlier exclusive writers are refused. `retention`: how long it keeps its entries, stored by
+        `create` or the first append (`NamedLog.set_retention`); None: as it is stored. Raises TypeError, ValueError."""
         check_flag("exclusive", exclusive)
-        return ExclusiveLog(self, name) if exclusive else NamedLog(self, name)
+        return (ExclusiveLog if exclusive else NamedLog)(self, name, retention)
 
     def logs(self) -> list[str]:
         """The names of the named logs that have entries or were created, in order: one short read for each. Raises as
@@ -485,6 +502,18 @@ class Database:
         """
         check_progress(progress)
         return self._host.compact(None if before is None else checked_version(before), progress)
+
+    def sweep(self) -> Swept:
+        """Delete what has expired: keys with a `ttl`, and the entries of named logs that their retention does not keep.
+
+        The process that opened the directory, the server, or one of the servers of a cluster does so every few seconds
+        (`sweep_interval` of `logdb.open`), so programs need not. Times are those of the log's records. The age of what
+        was written since the last sweep counts from this sweep on. Until a sweep has deleted it, a key or an entry can
+        be read. One call does a bounded amount of work: see `Swept.is_complete`.
+
+        Raises ReadOnly, and as `put`.
+        """
+        return carry_out(self._host, Sweeper().sweep(0))
 
     def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
         """Write the key map to disk, so that the next opening replays nothing. Returns the version that it covers.

@@ -14,11 +14,13 @@ from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.directory import Directory
 from logdb.errors import Unavailable
+from logdb.named_logs.retention import check_seconds
 from logdb.store.arguments import checked_version
 from logdb.store.limits import check_key
 from logdb.system.disk import described
 
 IN_MEMORY = ":memory:"
+SWEEP_INTERVAL_S = 10.0
 TIMEOUT_S = 10.0
 """How long a call to a server waits for its answer."""
 
@@ -29,6 +31,7 @@ def open(
     read_only: bool = False,
     create: bool = True,
     compact_above: float | None = None,
+    sweep_interval: float | None = SWEEP_INTERVAL_S,
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
     """Open the database in the directory `path`, and create one there if the directory is missing or empty and `create`
@@ -39,12 +42,21 @@ def open(
 
     `compact_above`: a share from 0 to 1. When more than this share of the log is garbage, and the log has 64 MiB, it is
     compacted in the background as by `Database.compact`; then only the newest and pinned versions stay readable.
-    `progress`: called during the replay with (records done, records in all).
+    `sweep_interval`: the time in seconds between two sweeps, which delete in the background what has expired, as
+    `Database.sweep`; None: never. A database without keys or named logs that expire is only looked at. `progress`:
+    called during the replay with (records done, records in all).
 
     Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable, TypeError, ValueError.
     """
     return Database(
-        open_backend(path, read_only=read_only, create=create, compact_above=compact_above, progress=progress)
+        open_backend(
+            path,
+            read_only=read_only,
+            create=create,
+            compact_above=compact_above,
+            sweep_interval=sweep_interval,
+            progress=progress,
+        )
     )
 
 
@@ -163,10 +175,26 @@ def open_backend(
     read_only: bool,
     create: bool,
     compact_above: float | None = None,
+    sweep_interval: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EmbeddedBackend:
     """The backend of a directory or of memory. Raises as `open`."""
     above = checked_share(compact_above)
+    if sweep_interval is not None:
+        check_seconds("sweep_interval", sweep_interval)
+    backend = _opened(path, read_only, create, above, progress)
+    if sweep_interval is not None and not read_only:
+        backend.sweep_every(sweep_interval)
+    return backend
+
+
+def _opened(
+    path: str | PathLike[str],
+    read_only: bool,
+    create: bool,
+    above: float | None,
+    progress: Callable[[int, int], None] | None,
+) -> EmbeddedBackend:
     if path == IN_MEMORY:
         if read_only:
             raise ValueError("a database in memory has nothing to read yet: open it for writing")

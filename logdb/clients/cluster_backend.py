@@ -389,7 +389,7 @@ class ClusterBackend(RequestBackend):
             work.guarded_ranges,
             txn_id=work.known_id,
             deletes=tuple(work.deletes),
-            appended=len(work.appends),
+            appended=work.append_count,
             holder=work,
         )
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
@@ -417,7 +417,7 @@ class ClusterBackend(RequestBackend):
                 conditions=tuple(conditions),
                 txn_id=work.known_id,
                 deletes=tuple(work.deletes),
-                appended=len(work.appends),
+                appended=work.append_count,
                 holder=work,
             )
             committed = await self._commit(request)

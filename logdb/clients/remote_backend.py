@@ -305,7 +305,7 @@ class RemoteBackend(RequestBackend):
         commit.sequence, commit.label = txn_id.sequence, work.label
         commit.reads.extend(work.guarded_keys)
         large = fill_request(commit.writes, work.all_writes)
-        commit.appended = len(work.appends)
+        commit.appended = work.append_count
         if ranges := work.guarded_ranges:
             commit.ranges.extend(keys_to(ranges))
         if work.deletes:
@@ -327,7 +327,7 @@ class RemoteBackend(RequestBackend):
 
         async def send(conditions: list[Condition]) -> ConditionalReply:
             request, large = _write_request(
-                txn_id, work.all_writes, work.label, conditions, work.deletes, len(work.appends)
+                txn_id, work.all_writes, work.label, conditions, work.deletes, work.append_count
             )
             response = await self.connection.call(request, txn_id, large=large)
             return ConditionalReply(response.version, not response.HasField("undone"), response.wanted)

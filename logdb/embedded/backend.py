@@ -36,6 +36,7 @@ from logdb.embedded.reads import Reads
 from logdb.embedded.recovery import recover
 from logdb.embedded.snapshots import Snapshots
 from logdb.embedded.state_machine import OVERLAY_BYTES, StateMachine
+from logdb.embedded.sweeper import SweepThread
 from logdb.errors import Corruption, DatabaseClosed, Unavailable
 from logdb.log.contract import LogFailed, OrderedLog
 from logdb.log.local.local_log import LocalLog
@@ -83,6 +84,7 @@ class EmbeddedBackend(Reads):
         self.compactor = Compactor(self.machine, self.snapshots, self.checkpointer, directory, compact_above)
         if self.checkpointer is not None:
             self.checkpointer.on_rest = self.compactor.look
+        self._sweeps: SweepThread | None = None
         self._checkpoint = checkpoint
         self._one_close = threading.Lock()
         own(self)
@@ -228,6 +230,11 @@ class EmbeddedBackend(Reads):
 
     # ---- upkeep
 
+    def sweep_every(self, interval_s: float) -> None:
+        """Delete in the background what has expired, every `interval_s` seconds until `close`. Call it once."""
+        self._sweeps = SweepThread(self, interval_s)
+        self._sweeps.start()
+
     def measures(self) -> dict[str, Any]:
         """See `Backend.measures`."""
         machine = self.machine
@@ -278,6 +285,8 @@ class EmbeddedBackend(Reads):
         machine, checkpoint = self.machine, self._checkpoint
         with contextlib.ExitStack() as steps:
             steps.enter_context(self._one_close)
+            if self._sweeps is not None:
+                self._sweeps.stop()
             with machine.order_lock:
                 if machine.closed:
                     return

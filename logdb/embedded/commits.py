@@ -215,7 +215,7 @@ class Commits:
                 reads=work.guarded_keys,
                 ranges=work.guarded_ranges,
                 deletes=work.deletes,
-                appended=len(work.appends),
+                appended=work.append_count,
                 txn_id=work.known_id,
             )
         finally:

@@ -16,6 +16,7 @@ from logdb.named_logs.consumer import Consumer, GroupConsumer
 from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import Entry, LogStats, Position
 from logdb.named_logs.log import ExclusiveLog, NamedLog, TransactionLog
+from logdb.named_logs.retention import Retention
 
 __all__ = [
     "AsyncConsumer",
@@ -31,5 +32,6 @@ __all__ = [
     "LogStats",
     "NamedLog",
     "Position",
+    "Retention",
     "TransactionLog",
 ]

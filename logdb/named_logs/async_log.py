@@ -28,6 +28,7 @@ from logdb.named_logs.layout import (
     stored,
     with_entry,
 )
+from logdb.named_logs.retention import Retention, check_retention
 from logdb.store.arguments import checked_wait
 
 T = TypeVar("T")
@@ -98,8 +99,9 @@ class AsyncTransactionLog:
 class AsyncNamedLog:
     """`NamedLog` for asyncio: `logdb.aio.Database.log` makes one."""
 
-    def __init__(self, db: Base, name: str) -> None:
-        self._db, self._layout = db, Layout(name)
+    def __init__(self, db: Base, name: str, retention: Retention | None = None) -> None:
+        check_retention(retention)
+        self._db, self._layout, self._retention = db, Layout(name), retention
 
     @property
     def name(self) -> str:
@@ -108,11 +110,40 @@ class AsyncNamedLog:
 
     async def create(self) -> int:
         """As `logdb.named_logs.NamedLog.create`."""
+        await self._store_retention()
         return await self._db.put(self._layout.created, b"")
 
     async def delete(self) -> int:
         """As `logdb.named_logs.NamedLog.delete`."""
-        return await self._db.delete_range(*self._layout.all)
+        layout = self._layout
+        async with self._db.transaction() as txn:
+            txn.delete_range(*layout.all)
+            txn.multi_put({layout.policy: None, layout.marks: None})
+        return int(txn.version)
+
+    # ---- retention
+
+    async def retention(self) -> Retention | None:
+        """As `logdb.named_logs.NamedLog.retention`."""
+        policy = self._layout.policy
+        return self._layout.kept((await (await self._db.at()).multi_get([policy])).get(policy))
+
+    async def set_retention(self, retention: Retention | None) -> int:
+        """As `logdb.named_logs.NamedLog.set_retention`."""
+        check_retention(retention)
+        policy = self._layout.policy
+
+        async def body(txn: Any) -> Any:
+            txn.multi_put(self._layout.with_retention(await txn.get(policy), retention))
+            return txn
+
+        version = int((await self._db.run(body, label="retention")).version)
+        self._retention = None
+        return version
+
+    async def _store_retention(self) -> None:
+        if self._retention is not None:
+            await self.set_retention(self._retention)
 
     # ---- appending
 
@@ -121,6 +152,7 @@ class AsyncNamedLog:
         if txn_id is not None:
             return (await self.extend([value], txn_id=txn_id, key=key))[0]
         check_entry(value, None, key)
+        await self._store_retention()
         return self._layout.position(await self._db.append(self._layout.entries, stored(value, None, key)))
 
     async def extend(
@@ -137,6 +169,7 @@ class AsyncNamedLog:
 
         if not listed:
             return []
+        await self._store_retention()
         log: AsyncTransactionLog = await self._db.run(body)
         return log.appended
 

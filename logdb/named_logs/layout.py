@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol
 
 from logdb.errors import LogDBError, WriterFenced
 from logdb.keys import Subspace, unpack
+from logdb.named_logs.retention import LOG_MARKS, POLICIES, Retention
 from logdb.store.limits import MAX_VALUE_BYTES
 from logdb.store.records import APPENDED_BYTES, INDEX_BYTES, VERSION_BYTES
 
@@ -108,9 +109,9 @@ class Appends(Protocol):
 
 
 class Layout:
-    """The keys of one log. `all`: the range of all of them; `created`: the key of `create`; `writer`: the key of
-    the epoch; `entries` and `ids`: the
-    prefixes of entries and of transaction ids. Raises TypeError, ValueError for a name that no log can have."""
+    """The keys of one log. `all`: the range of all but `writer`, the key of the epoch, and `policy` and `marks`,
+    those of its retention. `created`: the key of `create`; `entries` and `ids`: the prefixes of entries and of
+    transaction ids. Raises TypeError, ValueError for a name that no log can have."""
 
     def __init__(self, name: str) -> None:
         if type(name) is not str:
@@ -120,6 +121,7 @@ class Layout:
         self.name = name
         self.all = LOGS.range((name,))
         self.writer = WRITERS.pack((name,))
+        self.policy, self.marks = POLICIES.pack((name,)), LOG_MARKS.pack((name,))
         self.created, self.ids, self.entries = [LOGS.pack((name, kind)) for kind in (CREATED, IDS, ENTRIES)]
 
     # ---- entries
@@ -164,6 +166,24 @@ class Layout:
         low, high = self.range(after)
         rows = [(key, value) for key, value in changes.items() if value is not None and low <= key < high]
         return list(self.read(sorted(rows)))
+
+    # ---- retention
+
+    def kept(self, stored: bytes | None) -> Retention | None:
+        """The retention that the key `policy` holds."""
+        return None if stored is None else Retention.decode(stored)
+
+    def with_retention(self, stored: bytes | None, retention: Retention | None) -> dict[bytes, bytes | None]:
+        """The writes that change the retention from what is `stored`; none if it is the same. Marks without sizes are
+        of no use for a limit of the size."""
+        old = self.kept(stored)
+        if old == retention:
+            return {}
+        writes: dict[bytes, bytes | None] = {self.policy: None if retention is None else retention.encode()}
+        has_sizes = old is not None and old.size_bytes is not None
+        if retention is None or (retention.size_bytes is not None and not has_sizes):
+            writes[self.marks] = None
+        return writes
 
     # ---- transaction ids
 

@@ -29,6 +29,7 @@ from logdb.named_logs.layout import (
     stored,
     with_entry,
 )
+from logdb.named_logs.retention import Retention, check_retention
 from logdb.store.arguments import checked_wait
 
 
@@ -97,8 +98,9 @@ class NamedLog:
     log. The methods raise as those of `Database`.
     """
 
-    def __init__(self, db: Base, name: str) -> None:
-        self._db, self._layout = db, Layout(name)
+    def __init__(self, db: Base, name: str, retention: Retention | None = None) -> None:
+        check_retention(retention)
+        self._db, self._layout, self._retention = db, Layout(name), retention
 
     @property
     def name(self) -> str:
@@ -108,11 +110,48 @@ class NamedLog:
     def create(self) -> int:
         """Create the log, so that `Database.logs` names it while it has no entries; the first append does so, too.
         Returns the version. Creating it again has no effect on its entries."""
+        self._store_retention()
         return self._db.put(self._layout.created, b"")
 
     def delete(self) -> int:
-        """Delete the log with all its entries and transaction ids, with one small record. Returns the version."""
-        return self._db.delete_range(*self._layout.all)
+        """Delete the log with all its entries, transaction ids and its retention, with one small record. Returns the
+        version."""
+        layout = self._layout
+        with self._db.transaction() as txn:
+            txn.delete_range(*layout.all)
+            txn.multi_put({layout.policy: None, layout.marks: None})
+        return int(txn.version)
+
+    # ---- retention
+
+    @property
+    def retention(self) -> Retention | None:
+        """How long the log keeps its entries; None: until they are truncated. Raises as `Database.multi_get`."""
+        policy = self._layout.policy
+        return self._layout.kept(self._db.at().multi_get([policy]).get(policy))
+
+    def set_retention(self, retention: Retention | None) -> int:
+        """Store how long the log keeps its entries, for all programs that use it; None: until they are truncated.
+        Sweeps (`Database.sweep`) delete the others. Returns the version. The age of entries from before the log had a
+        retention, or a limit of its size, counts from the next sweep on.
+
+        Raises TypeError, and as `Database.run`.
+        """
+        check_retention(retention)
+        policy = self._layout.policy
+
+        def body(txn: Any) -> Any:
+            txn.multi_put(self._layout.with_retention(txn.get(policy), retention))
+            return txn
+
+        version = int(self._db.run(body, label="retention").version)
+        self._retention = None
+        return version
+
+    def _store_retention(self) -> None:
+        """Store the retention that the log was opened with, before the first append through this object."""
+        if self._retention is not None:
+            self.set_retention(self._retention)
 
     # ---- appending
 
@@ -129,6 +168,7 @@ class NamedLog:
         if txn_id is not None:
             return self.extend([value], txn_id=txn_id, key=key)[0]
         check_entry(value, None, key)
+        self._store_retention()
         return self._layout.position(self._db.append(self._layout.entries, stored(value, None, key)))
 
     def extend(
@@ -146,6 +186,7 @@ class NamedLog:
 
         if not listed:
             return []
+        self._store_retention()
         log: TransactionLog = self._db.run(body)
         return log.appended
 

@@ -114,6 +114,7 @@ _SETTINGS: Final[dict[str, Setting]] = {
     "checkpoint_mib": Setting(int, between(1, 65_536), ("cluster", "mapping")),
     "checkpoint_s": Setting(int, between(1, 86_400), ("cluster", "mapping")),
     "compact_above": Setting(float, _share, ("cluster",)),
+    "sweep_ms": Setting(int, between(1, 86_400_000), ("cluster",)),
     "decide_ms": Setting(int, between(10, 3_600_000), ("cluster",)),
     "ca": Setting(str, Path, ("security",)),
     "certificate": Setting(str, str, ("security",)),

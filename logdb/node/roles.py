@@ -22,7 +22,7 @@ from logdb.wire.proto import peers_pb2
 
 @dataclass(frozen=True, slots=True)
 class MappingServerConfig(ServerConfig):
-    """A mapping server. `decide_ms`, `keep_decisions`, `compact_above`: as `cluster.mapping_server.MappingConfig`. The
+    """A mapping server. `decide_ms`, `keep_decisions`, `compact_above`, `sweep_ms`: as those of `MappingConfig`. The
     changes in memory are written to the checkpoint when they exceed `checkpoint_mib` MiB, or after `checkpoint_s`
     seconds."""
 
@@ -33,6 +33,7 @@ class MappingServerConfig(ServerConfig):
     checkpoint_mib: int = 64
     checkpoint_s: int = 10
     compact_above: float = 0.75
+    sweep_ms: int = 10_000
 
     def core(self) -> MappingConfig:
         """The configuration of its core."""
@@ -48,6 +49,7 @@ class MappingServerConfig(ServerConfig):
             keep_decisions=self.keep_decisions,
             decide_ns=self.decide_ms * MILLISECOND,
             compact_above=self.compact_above,
+            sweep_ns=self.sweep_ms * MILLISECOND,
         )
 
 

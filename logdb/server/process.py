@@ -35,21 +35,23 @@ def serve(
     *,
     ready: Callable[[str], None],
     compact_above: float | None = None,
+    sweep_interval: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Serve the database in a directory until SIGTERM or SIGINT. `ready`: called with the address.
-    `progress`, `compact_above`: as for `logdb.open`.
+    `progress`, `compact_above`, `sweep_interval`: as for `logdb.open`.
 
     Raises as `logdb.open`; Unavailable, also when the database takes no more writes until it is opened again.
     """
     opening = functools.partial(
         EmbeddedBackend.open, path, read_only=False, create=True, compact_above=compact_above, progress=progress
     )
-    run(_serve(opening, path, listen, authenticator, ready))
+    run(_serve(opening, sweep_interval, path, listen, authenticator, ready))
 
 
 async def _serve(
     opening: Callable[[], EmbeddedBackend],
+    sweep_interval: float | None,
     path: Path,
     listen: str,
     authenticator: Authenticator,
@@ -62,6 +64,8 @@ async def _serve(
         backend = CoroutineBackend(database, sync_in_loop=True)
         database.machine.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop_request.set)
         try:
+            if sweep_interval is not None:
+                database.sweep_every(sweep_interval)
             server = Server(backend, authenticator)
             port = await server.start(listen)
             address = joined(parsed(listen)[0], port)

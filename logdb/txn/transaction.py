@@ -15,6 +15,7 @@ from sortedcontainers import SortedList
 
 from logdb.errors import ConflictError, LogDBError, ReadOnly, shown
 from logdb.named_logs import TransactionLog
+from logdb.retention.expiry import expiry_rows, size_of_rows, ttl_ms
 from logdb.store.arguments import check_items, listed
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_label, check_size, check_value
@@ -118,6 +119,7 @@ class Workspace:
         self.read_set = ReadSet()
         self.writes: dict[bytes, bytes | None] = {}
         self.appends: dict[bytes, bytes] = {}
+        self._ttls: dict[bytes, int] = {}
         self._appended_to: dict[bytes, int] = {}
         self._deletes: list[Range] = []
         self.is_over = False
@@ -170,8 +172,16 @@ class Workspace:
 
     @property
     def all_writes(self) -> dict[bytes, bytes | None]:
-        """The writes, and after them the appends, by keys whose version is not known yet (`unversioned_key`)."""
-        return {**self.writes, **self.appends} if self.appends else self.writes
+        """The writes, and after them the appends, by keys whose version is not known yet (`unversioned_key`): those of
+        the transaction, and those that let keys expire."""
+        if not self.append_count:
+            return self.writes
+        return {**self.writes, **self.appends, **expiry_rows(self._ttls.items())}
+
+    @property
+    def append_count(self) -> int:
+        """The number of appends among `all_writes`."""
+        return len(self.appends) + len(self._ttls)
 
     @property
     def appended(self) -> list[bytes]:
@@ -220,25 +230,26 @@ class Workspace:
 
     # ---- writing
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Write `value` under `key` when the transaction commits. Raises ReadOnly, LimitExceeded, TypeError,
-        ValueError.
+    def put(self, key: bytes, value: bytes, *, ttl: float | None = None) -> None:
+        """Write `value` under `key` when the transaction commits. `ttl`: as `Database.put`. Raises ReadOnly,
+        LimitExceeded, TypeError, ValueError.
         """
         check_value(key, value)
-        self._write(key, value, len(value))
+        self._write(key, value, len(value), None if ttl is None else ttl_ms(ttl))
 
     def delete(self, key: bytes) -> None:
         """Delete `key` when the transaction commits; it need not exist. Raises as `put`."""
         self._write(key, None, 0)
 
-    def multi_put(self, items: Mapping[bytes, bytes | None]) -> None:
-        """Write all of `items` when the transaction commits; the value None deletes. Raises as `put`."""
+    def multi_put(self, items: Mapping[bytes, bytes | None], *, ttl: float | None = None) -> None:
+        """Write all of `items` when the transaction commits; the value None deletes. `ttl`: as `Database.put`. Raises
+        as `put`."""
         check_items(items)
         for key, value in items.items():
             if value is None:
                 self.delete(key)
             else:
-                self.put(key, value)
+                self.put(key, value, ttl=ttl)
 
     def append(self, prefix: bytes, value: bytes) -> None:
         """Write `value` under a new key that the commit makes: `prefix`, the version of the commit (8 bytes), and the
@@ -295,6 +306,7 @@ class Workspace:
             self._size = size
             for key in gone:
                 del self.writes[key]
+                self._ttls.pop(key, None)
                 if self._ordered is not None:
                     self._ordered.remove(key)
             self._deletes.append((start, end))
@@ -305,7 +317,7 @@ class Workspace:
         if self.read_only:
             raise ReadOnly("the transaction was begun with read_only=True")
 
-    def _write(self, key: bytes, value: bytes | None, size: int) -> None:
+    def _write(self, key: bytes, value: bytes | None, size: int, ttl: int | None = None) -> None:
         self._check_writable()
         check_key(key)
         if self.appends:
@@ -315,9 +327,15 @@ class Workspace:
             size -= len(self.writes[key] or b"")
         else:
             size += len(key)
+        if ttl is not None:
+            size += size_of_rows([key], ttl)
         check_size(size)
         self._size = size
         self.writes[key] = value
+        if ttl is not None:
+            self._ttls[key] = ttl
+        elif self._ttls:
+            self._ttls.pop(key, None)
 
     # ---- the end
 

@@ -63,3 +63,22 @@ def test_consumers_are_listed_reset_and_deleted(run: Run, db: Path) -> None:
     assert "one of" in run("named-log", "consumer", "reset", "orders", "x", "--after", "1.0", "--to-end", code=2).stderr
     assert "version" in documents(run("named-log", "consumer", "delete", "orders", "billing", "--json"))[0]
     assert run("named-log", "consumer", "list", "orders").stdout == ""
+
+
+def test_the_retention_of_a_log_is_printed_and_changed(run: Run) -> None:
+    assert "does not exist" in run("named-log", "retention", "orders", code=3).stderr
+    run("named-log", "append", "mail", "1")
+    assert run("named-log", "retention", "orders").stdout == "\t\n"
+    assert run("named-log", "retention", "orders", "--age", "1.5h", "--size", "2MiB").stdout == "5,400.0\t2097152\n"
+    assert documents(run("named-log", "retention", "orders", "--json")) == [{"age_s": 5400.0, "size_bytes": 2 << 20}]
+    assert run("named-log", "retention", "orders", "--size", "20B").stdout == "\t20\n"
+    run("named-log", "append", "orders", "ten bytes.", "ten bytes,", "ten bytes!")
+    assert run("sweep").stdout == "0 keys have expired, 1 named logs were truncated\n"
+    assert documents(run("sweep", "--json")) == [{"expired_keys": 0, "truncated_logs": 0}]
+    assert run("named-log", "stats", "orders").stdout == "2\t20\t4.1\t4.2\t\n"
+    assert run("named-log", "retention", "orders", "--none").stdout == "\t\n"
+    assert "not both" in run("named-log", "retention", "orders", "--none", "--age", "1d", code=2).stderr
+    for wrong in ("1 day", "day", "1y", "-1d"):
+        assert "not a time (such as" in run("named-log", "retention", "orders", "--age", wrong, code=2).stderr
+    assert "not a size (such as" in run("named-log", "retention", "orders", "--size", "1m", code=2).stderr
+    assert "size_bytes must be" in run("named-log", "retention", "orders", "--size", "0", code=2).stderr

@@ -40,7 +40,7 @@ def test_everything_has_help(name: str) -> None:
 
 def test_every_verb_of_the_design_is_there() -> None:
     verbs = "put get delete multi-get multi-put scan history watch txn shell import export compact pin unpin"
-    verbs += " checkpoint verify audit bench outcome log named-log serve cluster"
+    verbs += " sweep checkpoint verify audit bench outcome log named-log serve cluster"
     verbs += " certificates token backup restore help info stats"
     assert set(cli.commands) == set(verbs.split())
     log = cli.commands["log"]

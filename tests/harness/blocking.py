@@ -121,6 +121,10 @@ class BlockingLog(Blocking):
         return self._loop.run(self._target.count())  # type: ignore[no-any-return]
 
     @property
+    def retention(self) -> Any:
+        return self._loop.run(self._target.retention())
+
+    @property
     def first(self) -> Any:
         return self._loop.run(self._target.first())
 

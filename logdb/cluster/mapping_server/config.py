@@ -23,7 +23,7 @@ class MappingConfig:
     with their reasons. `gather_ns`: how long a compaction waits for the leases of clients, which last `lease_ns`.
     `takeover_ns`: a compaction of another server without progress for this long is considered abandoned.
     `compact_above`: the share of garbage above which a log of at least `min_compact_bytes` is compacted without a
-    request; 1: never.
+    request; 1: never. `sweep_ns`: interval between two sweeps for what has expired; 0: never.
     """
 
     address: Address
@@ -40,3 +40,4 @@ class MappingConfig:
     takeover_ns: int = 2 * SECOND
     compact_above: float = 1.0
     min_compact_bytes: int = MIN_LOG_BYTES
+    sweep_ns: int = 0

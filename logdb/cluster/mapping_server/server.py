@@ -23,6 +23,7 @@ from logdb.cluster.mapping_server.log_follower import LogFollower
 from logdb.cluster.mapping_server.read_queue import ReadQueue
 from logdb.cluster.mapping_server.replica import DecidedCommit, Replica
 from logdb.cluster.mapping_server.summarizer import Summarizer
+from logdb.cluster.mapping_server.sweeper import RetentionSweeper
 from logdb.cluster.mapping_server.verdict_subscriptions import VerdictSubscriptions
 from logdb.cluster.messages import (
     AwaitVerdicts,
@@ -65,6 +66,7 @@ class MappingServer:
         self.reads = ReadQueue(context, log, replica, self.answers, self.contention, config.request_ttl_ns)
         self.verdicts = VerdictSubscriptions(context, replica, config.request_ttl_ns)
         self.compactor = Compactor(config, context, log, replica)
+        self.sweeper = RetentionSweeper(config, context, log, replica)
         self.comparison = Comparison(context, config.peers, replica)
         self._decisions = DecisionWriter(log, replica)
         self._summarizer = Summarizer(log, replica)
@@ -89,6 +91,7 @@ class MappingServer:
         self._context.now = now
         self.log.start()
         self.bootstrap.start()
+        self.sweeper.start()
         self._context.set_timer(self._upkeep, now + self._context.rng.randrange(self.config.decide_ns) + 1)
         return self.effects()
 
@@ -112,7 +115,12 @@ class MappingServer:
     def effects(self) -> list[Effect]:
         """The effects of the event, with its answers and verdicts in batches. If a client waits for the log, its next
         records are awaited."""
-        if self.verdicts.is_awaited or self.reads.is_awaited or self.contention.is_awaited:
+        if (
+            self.verdicts.is_awaited
+            or self.reads.is_awaited
+            or self.contention.is_awaited
+            or self.sweeper.is_awaited
+        ):
             self.follower.expedite()
         self.answers.flush()
         self.verdicts.flush()
@@ -124,6 +132,7 @@ class MappingServer:
         contended = self.contention.on_decided(decided)
         self.verdicts.on_decided([TxnId(commit.client, commit.sequence) for commit, _ in decided], contended)
         self.compactor.look()
+        self.sweeper.look()
         self.reads.on_applied()
 
     def _on_state(self) -> None:

@@ -1,0 +1,176 @@
+"""A mapping server's part in deleting what has expired: it carries out the sweeps of `logdb.retention`.
+
+The commits of a sweep depend on conditions, so servers that sweep at the same time, or one after the other with half of
+the work done, do no harm (DBS-18). The servers take turns in the order of their addresses: each waits a while for those
+before it, so usually one of them sweeps.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import Any, Final
+
+from logdb.cluster.log_adapter import LogAdapter
+from logdb.cluster.mapping_server.config import MappingConfig
+from logdb.cluster.mapping_server.replica import Replica
+from logdb.cores.context import ClientContext, Timer
+from logdb.log import requests as calls
+from logdb.retention.sweep import LABEL, TICK, Scan, Steps, Sweeper, TimeOf, Write, Written
+from logdb.store.records import COMMIT, Commit, Place, TxnId, encode_commit
+from logdb.txn.validation import Reason
+
+SCANS_AT_ONCE: Final = 50
+"""Number of scans after which other events are handled."""
+TURNS: Final = 3
+"""A server waits this number of sweeps for each server before it."""
+
+
+class RetentionSweeper:
+    """Begins a sweep every `MappingConfig.sweep_ns`. `expired_keys`, `truncated_logs`: what its sweeps have deleted."""
+
+    def __init__(self, config: MappingConfig, context: ClientContext, log: LogAdapter, replica: Replica) -> None:
+        self._config, self._context, self._log, self._replica = config, context, log, replica
+        self.expired_keys = self.truncated_logs = 0
+        self._client = self._sequence = 0
+        self._sweeper = Sweeper()
+        self._steps: Steps | None = None
+        self._number = 0
+        self._timer = Timer(self._begin)
+        self._awaited: tuple[int, TxnId] | None = None
+        self._shard = 0
+        # When a sweep became due, None if none is; the version of the last tick that this server has seen.
+        self._due_since: int | None = None
+        self._tick = self._began = 0
+        self._turn = sum([peer < config.address for peer in config.peers])
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it waits for a record of its own."""
+        return self._awaited is not None
+
+    def start(self) -> None:
+        """Begin the first sweep after an interval, if there is one."""
+        if self._config.sweep_ns:
+            self._client = self._context.rng.getrandbits(64)
+            self._again()
+
+    def _again(self, wait_ns: int | None = None) -> None:
+        self._steps, self._awaited = None, None
+        self._number += 1
+        self._context.set_timer(self._timer, self._context.now + max(wait_ns or self._config.sweep_ns, 1))
+
+    def _begin(self) -> None:
+        replica = self._replica
+        if not replica.applied:
+            self._again()
+            return
+        tick = replica.map.entry(TICK, replica.applied)
+        if tick is not None and tick[0] != self._tick:
+            self._tick, self._due_since = tick[0], None
+        self._began = self._context.now
+        self._steps = self._sweeper.sweep(self._context.now)
+        self._step(None)
+
+    def _step(self, answer: Any) -> None:
+        """Carry out the next requests of the sweep, up to one that has to wait."""
+        assert self._steps is not None
+        for _ in range(SCANS_AT_ONCE):
+            try:
+                request = self._steps.send(answer)
+            except StopIteration as ended:
+                self._end(*ended.value)
+                return
+            if isinstance(request, Write):
+                self._write(request)
+                return
+            if isinstance(request, TimeOf):
+                self._call(calls.Read(request.version, self._shard), lambda record: self._step(record.time))
+                return
+            answer = self._rows(request)
+            places = [value for _, value in answer if isinstance(value, Place)] if request.whole else []
+            if places:
+                self._read(answer, places)
+                return
+        number = self._number
+        self._context.set_timer(Timer(lambda: self._continue(number, answer)), self._context.now + 1)
+
+    def _continue(self, number: int, answer: Any) -> None:
+        if number == self._number:
+            self._step(answer)
+
+    def _end(self, keys: int, logs: int, is_complete: bool) -> None:
+        self.expired_keys += keys
+        self.truncated_logs += logs
+        self._due_since = None
+        self._again(None if is_complete else self._context.now - self._began)
+
+    # ---- requests
+
+    def _call(self, request: Any, on_result: Any) -> None:
+        """Send a request to the log. If it fails, the next sweep begins anew."""
+        number = self._number
+
+        def answered(result: Any) -> None:
+            if number != self._number:
+                return
+            if isinstance(result, Exception):
+                self._again()
+            else:
+                on_result(result)
+
+        self._log.call(request, answered)
+
+    def _rows(self, request: Scan) -> list[tuple[bytes, Any]]:
+        start, end, limit, reverse, _ = request
+        batches = self._replica.map.scan(start, end, self._replica.applied, reverse, limit)
+        return list(islice(chain.from_iterable(batches), limit))
+
+    def _read(self, rows: list[tuple[bytes, Any]], places: list[Place]) -> None:
+        """Read the large values among the rows."""
+        found: dict[Place, bytes] = {}
+
+        def read(place: Place, record: Any) -> None:
+            found[place] = record.payload
+            if len(found) == len(set(places)):
+                self._step([(key, found.get(value, value)) for key, value in rows])
+
+        for place in set(places):
+            request = calls.Read(place.gsn, place.shard, size=place.length)
+            self._call(request, lambda record, place=place: read(place, record))
+
+    def _write(self, request: Write) -> None:
+        now, sweep_ns = self._context.now, self._config.sweep_ns
+        if TICK in request.writes:
+            if self._due_since is None:
+                self._due_since = now
+            if now < self._due_since + self._turn * TURNS * sweep_ns:
+                self._again()
+                return
+        self._sequence += 1
+        txn = TxnId(self._client, self._sequence)
+        commit = Commit(
+            *txn,
+            dict(request.writes),
+            self._replica.applied,
+            LABEL,
+            conditions=tuple(request.conditions),
+            deletes=tuple(request.deletes),
+        )
+
+        def appended(done: calls.AppendResult) -> None:
+            self._shard = done.shards[0]
+            self._awaited = done.gsns[0], txn
+            self.look()
+
+        self._call(calls.Append(((COMMIT, encode_commit(commit)),)), appended)
+
+    def look(self) -> None:
+        """The replica has applied more of the log."""
+        if self._awaited is None or self._replica.applied < self._awaited[0]:
+            return
+        (gsn, txn), self._awaited = self._awaited, None
+        decided = self._replica.decided(txn)
+        if decided is not None and decided.verdict.reason in (Reason.COMMITTED, Reason.CONDITION):
+            self._step(Written(gsn, decided.verdict.failed))
+        else:
+            self._again()

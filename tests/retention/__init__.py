@@ -1,0 +1,1 @@
+"""Expiry of keys and retention of named logs: marks and sweeps."""
