@@ -268,6 +268,20 @@ def fair_run(layout: str | None, engine: str, quick: bool, as_json: bool, scratc
     click.echo(json.dumps(measured._asdict()) if as_json else "\n".join(measured.lines()))
 
 
+@main.command("client")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+def client_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
+    """CPU time that a client's process takes for a transaction: of LogDB's clients, and of psycopg with PostgreSQL."""
+    from benchmarks import client
+
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        Path(directory).chmod(0o755)  # PostgreSQL runs as another user
+        measured = client.measure(Path(directory), client.QUICK if quick else client.FULL, progress)
+    click.echo(json.dumps([each._asdict() for each in measured]) if as_json else "\n".join(client.lines(measured)))
+
+
 @main.command("tpcc")
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")

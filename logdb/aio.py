@@ -28,6 +28,7 @@ from logdb.api.results import ROUND_TRIPS, Change, Compacted, Found, HistoryEntr
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.backups import restoring, taking
 from logdb.backups.catalog import Backup
+from logdb.clients.background_loop import LoopRunner
 from logdb.clients.blocking_backend import BlockingBackend
 from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
@@ -189,7 +190,7 @@ def _for_threads(db: Database) -> sync.Database:
     host = db._host
     if isinstance(host, CoroutineBackend):
         return sync.Database(host.embedded)
-    return sync.Database(BlockingBackend(host, asyncio.get_running_loop()))
+    return sync.Database(BlockingBackend(host, LoopRunner(asyncio.get_running_loop())))
 
 
 async def _in_thread(
@@ -543,9 +544,7 @@ class Database:
         timeout: float | None = None,
     ) -> T: ...
     @overload
-    async def run(
-        self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
+    async def run(self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def run(  # type: ignore[misc]  # a parameter of the body may have the name of an option
         self,
         body: Callable[..., Any],

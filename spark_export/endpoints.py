@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from logdb import Database
 from logdb.api.backend import AsyncBackend
-from logdb.clients.blocking_backend import BlockingBackend
-from logdb.clients.connecting import connect
+from logdb.clients.connecting import connect, connect_for_threads
 from logdb.security.credentials import AnyPath, Credentials, credentials
 from logdb.system.addresses import endpoints_of
 
@@ -52,4 +51,4 @@ class Endpoints(NamedTuple):
 
     def database(self) -> Database:
         """Open the database on a connection of its own. Raises as `connecting`."""
-        return Database(BlockingBackend.open(self.connecting()))
+        return Database(connect_for_threads(self.addresses, self.timeout_s, credentials=self.credentials))

@@ -125,7 +125,12 @@ class Postgres:
 def databases() -> list[Database]:
     """Those whose programs are on this machine."""
     found: list[Database] = [LogDBNodes(engine) for engine in ENGINES]
-    return [*found, Postgres(), Postgres(standbys=2)] if shutil.which("postgres") and shutil.which("initdb") else found
+    return [*found, Postgres(), Postgres(standbys=2)] if has_postgres() else found
+
+
+def has_postgres() -> bool:
+    """Whether PostgreSQL is on this machine."""
+    return bool(shutil.which("postgres") and shutil.which("initdb"))
 
 
 def terminal(database: str, address: str) -> Terminal:

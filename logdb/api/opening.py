@@ -90,13 +90,12 @@ def connect(
     be used; ModuleNotFoundError without the extra `logdb[cluster]`.
     """
     with cluster_needed():
-        from logdb.clients.blocking_backend import BlockingBackend
-        from logdb.clients.connecting import connect
+        from logdb.clients.connecting import connect_for_threads
         from logdb.security.credentials import credentials
         from logdb.system.addresses import endpoints_of
     addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
-    return Database(BlockingBackend.open(connect(addresses, timeout_s, placement, checked_session(session), shown)))
+    return Database(connect_for_threads(addresses, timeout_s, placement, checked_session(session), shown))
 
 
 def shard_history(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from logdb.system.event_loop import new_event_loop
@@ -54,3 +54,22 @@ def in_shared_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
 def begin_in_shared_loop(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Start a coroutine there (or in `loop`), from any thread, also the loop's own; its result is ignored."""
     asyncio.run_coroutine_threadsafe(work, loop or shared_loop())
+
+
+class LoopRunner:
+    """Runs the coroutines of a backend in its event loop; None: the one of this process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine. Ctrl-C cancels it."""
+        return in_shared_loop(work, self._loop)
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a coroutine; its result is ignored."""
+        begin_in_shared_loop(work, self._loop)
+
+    def call_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function that waits for nothing."""
+        (self._loop or shared_loop()).call_soon_threadsafe(function, *args)

@@ -1,16 +1,15 @@
-"""A Backend over any AsyncBackend: its coroutines run in an event loop, that of this process if the program has none,
-and threads wait for them."""
+"""A Backend over any AsyncBackend: a runner runs its coroutines, in an event loop for which threads wait, or in the
+thread that calls."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
 from logdb.api.results import Change
-from logdb.clients.background_loop import begin_in_shared_loop, in_shared_loop, shared_loop
+from logdb.clients.background_loop import LoopRunner
 from logdb.errors import DatabaseClosed
 from logdb.store.records import TxnId
 from logdb.system.forking import own
@@ -18,6 +17,22 @@ from logdb.txn.transaction import Workspace
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs the coroutines of a backend, for any thread."""
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine. Ctrl-C interrupts it."""
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a coroutine, also from a destructor; its result is ignored."""
+
+    def call_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function that waits for nothing, also from a destructor."""
+
+
+SHARED_LOOP: Final = LoopRunner()
 
 
 def _blocking(
@@ -31,7 +46,7 @@ def _blocking(
             answer: T = await getattr(self._reader, name)(*args, **kwargs)
             return answer
 
-        return in_shared_loop(in_loop(), self._loop)
+        return self._runner.run(in_loop())
 
     return called
 
@@ -45,19 +60,19 @@ def _iterating(
     def called(self: BlockingReader, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         items: AsyncIterator[T] = getattr(self._reader, name)(*args, **kwargs)
         try:
-            first = in_shared_loop(_next(items), self._loop)
+            first = self._runner.run(_next(items))
         except StopAsyncIteration:
             return iter(())
-        return _each(first, items, self._loop)
+        return _each(first, items, self._runner)
 
     return called
 
 
 class BlockingReader:
-    """A Reader over an AsyncReader. `loop`: that of the reader; None: the one of this process."""
+    """A Reader over an AsyncReader. `runner`: runs its coroutines."""
 
-    def __init__(self, reader: AsyncReader, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self._reader, self._loop = reader, loop
+    def __init__(self, reader: AsyncReader, runner: Runner) -> None:
+        self._reader, self._runner = reader, runner
 
     get = _blocking(AsyncReader.get)
     multi_get = _blocking(AsyncReader.multi_get)
@@ -66,20 +81,19 @@ class BlockingReader:
 
 
 class BlockingBackend(BlockingReader):
-    """A Backend over an AsyncBackend. `open` makes one. `loop`: that of the backend, which other threads run in; None:
-    the one of this process."""
+    """A Backend over an AsyncBackend. `open` makes one. `runner`: runs its coroutines."""
 
-    def __init__(self, backend: AsyncBackend, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        super().__init__(backend, loop)
+    def __init__(self, backend: AsyncBackend, runner: Runner = SHARED_LOOP) -> None:
+        super().__init__(backend, runner)
         self._backend = backend
         self.path, self.read_only = backend.path, backend.read_only
         self._one_close = threading.Lock()
         own(self)
 
     @classmethod
-    def open(cls, opening: Coroutine[Any, Any, AsyncBackend]) -> BlockingBackend:
+    def open(cls, opening: Coroutine[Any, Any, AsyncBackend], runner: Runner = SHARED_LOOP) -> BlockingBackend:
         """Wrap the backend that `opening` returns. Raises the exceptions of `opening`."""
-        return cls(in_shared_loop(opening))
+        return cls(runner.run(opening), runner)
 
     @property
     def closed(self) -> bool:
@@ -114,22 +128,22 @@ class BlockingBackend(BlockingReader):
 
     def begin_work(self, work: Workspace) -> BlockingReader:
         """See `Backend.begin_work`."""
-        return BlockingReader(in_shared_loop(_awaited(self._backend.begin_work(work)), self._loop), self._loop)
+        return BlockingReader(self._runner.run(_awaited(self._backend.begin_work(work))), self._runner)
 
     def new_txn_id(self) -> TxnId:
         """See `Backend.new_txn_id`."""
-        return in_shared_loop(_called(self._backend.new_txn_id), self._loop)
+        return self._runner.run(_called(self._backend.new_txn_id))
 
     def end(self, holder: object) -> None:
         """See `Backend.end`."""
         if not self._backend.closed:
-            (self._loop or shared_loop()).call_soon_threadsafe(self._backend.end, holder)
+            self._runner.call_soon(self._backend.end, holder)
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> BlockingFeed:
         """See `Backend.feed`."""
-        feed = in_shared_loop(_called(self._backend.feed, since, prefix, keys), self._loop)
-        in_shared_loop(_awaited(feed.begun()), self._loop)
-        return BlockingFeed(feed, self._loop)
+        feed = self._runner.run(_called(self._backend.feed, since, prefix, keys))
+        self._runner.run(_awaited(feed.begun()))
+        return BlockingFeed(feed, self._runner)
 
     def disown(self, parent: int) -> None:
         """In a child of fork(): replace the lock. The AsyncBackend is disowned on its own."""
@@ -139,19 +153,19 @@ class BlockingBackend(BlockingReader):
         """See `Backend.close`."""
         with self._one_close:
             if not self._backend.closed:
-                in_shared_loop(_awaited(self._backend.close()), self._loop)
+                self._runner.run(_awaited(self._backend.close()))
 
 
 class BlockingFeed:
     """A ChangeFeed over an AsyncChangeFeed."""
 
-    def __init__(self, feed: AsyncChangeFeed, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self._feed, self._loop = feed, loop
+    def __init__(self, feed: AsyncChangeFeed, runner: Runner) -> None:
+        self._feed, self._runner = feed, runner
 
     def poll(self, timeout: float | None) -> Change | None:
         """See `ChangeFeed.poll`."""
         try:
-            return in_shared_loop(_awaited(self._feed.poll(timeout)), self._loop)
+            return self._runner.run(_awaited(self._feed.poll(timeout)))
         except DatabaseClosed as error:
             if error.parent:
                 raise
@@ -159,19 +173,19 @@ class BlockingFeed:
 
     def close(self) -> None:
         """See `ChangeFeed.close`."""
-        begin_in_shared_loop(_awaited(self._feed.close()), self._loop)
+        self._runner.begin(_awaited(self._feed.close()))
 
 
-def _each(item: T, items: AsyncIterator[T], loop: asyncio.AbstractEventLoop | None) -> Iterator[T]:
+def _each(item: T, items: AsyncIterator[T], runner: Runner) -> Iterator[T]:
     try:
         while True:
             yield item
             try:
-                item = in_shared_loop(_next(items), loop)
+                item = runner.run(_next(items))
             except StopAsyncIteration:
                 return
     finally:
-        begin_in_shared_loop(items.aclose(), loop)  # type: ignore[attr-defined]
+        runner.begin(items.aclose())  # type: ignore[attr-defined]
 
 
 async def _next(items: AsyncIterator[T]) -> T:

@@ -9,12 +9,18 @@ from typing import Final
 import grpc
 
 from logdb.api.backend import AsyncBackend
+from logdb.clients.background_loop import in_shared_loop
+from logdb.clients.blocking_backend import BlockingBackend
 from logdb.clients.cluster_backend import ClusterAccess, ClusterBackend
+from logdb.clients.connection import Connection
 from logdb.clients.remote_backend import RemoteBackend
+from logdb.clients.server_connection import Answer, ServerConnection
+from logdb.clients.thread_connection import ThreadConnection
 from logdb.cluster.placement import Placement
 from logdb.cores.effects import Address
 from logdb.errors import Unavailable
 from logdb.security.credentials import NONE, Credentials
+from logdb.transport import polled_stream
 from logdb.transport.dialling import Refused
 from logdb.transport.discovery import ask, client_hello, discover
 from logdb.transport.failures import BROKEN, is_another_service
@@ -32,17 +38,53 @@ async def connect(
     session: int | None = None,
     credentials: Credentials = NONE,
 ) -> AsyncBackend:
-    """The database of the first endpoint that answers. Raises Unavailable, AccessDenied, ProtocolMismatch,
-    ValueError."""
+    """The database of the first endpoint that answers, for the coroutines of this loop. Raises Unavailable,
+    AccessDenied, ProtocolMismatch, ValueError."""
+    cluster = await _cluster(endpoints, timeout_s, placement, session, credentials)
+    return cluster or await _opened(Connection(endpoints, timeout_s, credentials), placement, session)
+
+
+def connect_for_threads(
+    endpoints: Sequence[Address],
+    timeout_s: float,
+    placement: Placement | None = None,
+    session: int | None = None,
+    credentials: Credentials = NONE,
+) -> BlockingBackend:
+    """As `connect`, for threads."""
+    if not polled_stream.IS_AVAILABLE:
+        return BlockingBackend.open(connect(endpoints, timeout_s, placement, session, credentials))
+    cluster = in_shared_loop(_cluster(endpoints, timeout_s, placement, session, credentials))
+    if cluster is not None:
+        return BlockingBackend(cluster)
+    connection = ThreadConnection(endpoints, timeout_s, credentials)
+    return BlockingBackend.open(_opened(connection, placement, session), connection)
+
+
+async def _opened(
+    connection: ServerConnection[Answer], placement: Placement | None, session: int | None
+) -> RemoteBackend:
+    """The database of a server. Raises as `connect`."""
+    backend = await RemoteBackend.connect(connection, session)
+    if placement is not None:
+        await backend.close()
+        raise ValueError(f"{backend.path} is one server, which has no shards to place keys on")
+    return backend
+
+
+async def _cluster(
+    endpoints: Sequence[Address],
+    timeout_s: float,
+    placement: Placement | None,
+    session: int | None,
+    credentials: Credentials,
+) -> ClusterBackend | None:
+    """The database if its servers are a cluster. Raises as `connect`."""
     node = await _node_of_cluster(endpoints, timeout_s, credentials)
     if node is not None:
         nodes = await _nodes(node, timeout_s, credentials)
         return ClusterBackend(",".join(endpoints), nodes, timeout_s, placement, session)
-    backend = await RemoteBackend.connect(endpoints, timeout_s, session, credentials)
-    if placement is not None:
-        await backend.close()
-        raise ValueError(f"{','.join(endpoints)} is one server, which has no shards to place keys on")
-    return backend
+    return None
 
 
 async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float, credentials: Credentials) -> Hello | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
 from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
-from logdb.clients.connection import Connection
 from logdb.clients.lazy_snapshot import RequestBackend
 from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
+from logdb.clients.server_connection import Answer, ServerConnection
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, VersionTrimmed
-from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
@@ -62,26 +60,24 @@ class LeasedSnapshot:
 class RemoteBackend(RequestBackend):
     """A database behind servers. `connect` makes one."""
 
-    def __init__(self, endpoints: Sequence[str], timeout_s: float, credentials: Credentials = NONE) -> None:
-        self.path = ",".join(endpoints)
-        self._client = secrets.randbits(63) + 1
+    def __init__(self, connection: ServerConnection[Answer], session: int | None = None) -> None:
+        self.path = ",".join(connection.endpoints)
+        self._client = connection.client
         self._sequence = 0
         self._lease = 0
         self._leases: dict[object, LeasedSnapshot] = {}
-        self.speculation = Speculation(asyncio.get_running_loop().time)
+        self.speculation = Speculation(connection.clock)
         self._feeds: set[RemoteFeed] = set()
-        self.connection = Connection(endpoints, timeout_s, self._client, credentials)
-        self.connection.on_restart, self.connection.first_requests = self._restarted, self._restored
+        self.connection = connection
+        connection.seen = session or 0
+        connection.on_restart, connection.first_requests = self._restarted, self._restored
 
     @classmethod
-    async def connect(
-        cls, endpoints: Sequence[str], timeout_s: float, session: int | None = None, credentials: Credentials = NONE
-    ) -> RemoteBackend:
+    async def connect(cls, connection: ServerConnection[Answer], session: int | None = None) -> RemoteBackend:
         """Connect to one of the servers. Reads see version `session` and later ones. Raises Unavailable, AccessDenied,
         ProtocolMismatch."""
-        backend = cls(endpoints, timeout_s, credentials)
-        backend.connection.seen = session or 0
-        await backend.connection.open()
+        backend = cls(connection, session)
+        await connection.open()
         return backend
 
     @property
@@ -383,16 +379,16 @@ class RemoteBackend(RequestBackend):
         """See `Backend.checkpoint`."""
         return (await self._upkeep(pb.Request(checkpoint=pb.Checkpoint()), progress)).version
 
-    def _upkeep(self, request: pb.Request, progress: Progress) -> asyncio.Future[pb.Response]:
+    def _upkeep(self, request: pb.Request, progress: Progress) -> Answer:
         timeout_s = max(UPKEEP_S, self.connection.timeout_s)
         return self.connection.call(request, timeout_s=timeout_s, progress=progress)
 
     async def close(self) -> None:
         """See `Backend.close`: waits for the answers to writes that were sent."""
-        closing = asyncio.ensure_future(self.connection.close())
+        self.connection.refuse_calls()
         for feed in list(self._feeds):
             await feed.close()
-        await closing
+        await self.connection.close()
 
     # ---- the log itself
 
@@ -478,15 +474,19 @@ class RemoteFeed(AsyncChangeFeed):
     on."""
 
     def __init__(
-        self, connection: Connection, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None
+        self,
+        connection: ServerConnection[Answer],
+        since: int | None,
+        prefix: bytes | None,
+        keys: Collection[bytes] | None,
     ) -> None:
         self._connection, self._since, self._prefix, self._keys = connection, since, prefix, keys
         self._ready: list[Change] = []
         self._closed = False
         self.on_end: Callable[[RemoteFeed], None] | None = None
-        self._page: asyncio.Future[pb.Response] | None = self._ask(0)
+        self._page: Answer | None = self._ask(0)
 
-    def _ask(self, wait_s: float) -> asyncio.Future[pb.Response]:
+    def _ask(self, wait_s: float) -> Answer:
         watch = pb.Watch(
             since=self._since,
             prefix=self._prefix,
@@ -503,22 +503,22 @@ class RemoteFeed(AsyncChangeFeed):
 
     async def poll(self, timeout: float | None) -> Change | None:
         """See `ChangeFeed.poll`."""
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+        clock = self._connection.clock
+        deadline = None if timeout is None else clock() + timeout
         while not self._ready:
             if self._connection.forked_from:
                 raise DatabaseClosed(",".join(self._connection.endpoints), self._connection.forked_from)
             if self._closed or self._connection.closed:
                 return None
-            left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - loop.time()))
+            left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - clock()))
             if self._page is None:
                 self._page = self._ask(left)
             await self._take(self._page)
-            if deadline is not None and not self._ready and loop.time() >= deadline:
+            if deadline is not None and not self._ready and clock() >= deadline:
                 return None
         return self._ready.pop()
 
-    async def _take(self, page: asyncio.Future[pb.Response]) -> None:
+    async def _take(self, page: Answer) -> None:
         try:
             response = await page
         except (asyncio.CancelledError, DatabaseClosed):

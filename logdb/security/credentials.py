@@ -33,17 +33,23 @@ class Credentials:
 
     def channel(self, address: str, options: Any) -> Any:
         """A channel of grpc.aio. Raises ValueError if a token would be sent without TLS."""
-        aio: Any = grpc.aio
+        return self._channel(grpc.aio, address, options)
+
+    def blocking_channel(self, address: str, options: Any) -> Any:
+        """A channel of gRPC for threads. Raises ValueError if a token would be sent without TLS."""
+        return self._channel(grpc, address, options)
+
+    def _channel(self, module: Any, address: str, options: Any) -> Any:
         self.check(address)
         claim_grpc()
         if self.ca is None:
-            return aio.insecure_channel(address, options)
+            return module.insecure_channel(address, options)
         pair = (
             (anonymous_certificate.key(), anonymous_certificate.CERTIFICATE)
             if self.certificate is None
             else (self.key, self.certificate)
         )
-        return aio.secure_channel(address, grpc.ssl_channel_credentials(self.ca, *pair), options)
+        return module.secure_channel(address, grpc.ssl_channel_credentials(self.ca, *pair), options)
 
     def check(self, address: str) -> None:
         """Raises ValueError if a token would be sent without TLS to another machine."""

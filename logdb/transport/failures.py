@@ -29,11 +29,16 @@ async def failure_of(address: str, error: Exception, credentials: Credentials) -
     """The failure of an attempt to reach a server. May connect once more, to see what a TLS handshake reports."""
     if not isinstance(error, aio.AioRpcError):
         return Failure(reason_of(error))
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
-        reason = await tls_failure(address, str(error.details()), credentials)
+    return await failure_of_status(address, error.code(), error.details(), credentials)
+
+
+async def failure_of_status(address: str, code: Any, details: str | None, credentials: Credentials) -> Failure:
+    """The failure of an attempt that gRPC has ended with a status. May connect once more, as `failure_of`."""
+    if code is grpc.StatusCode.UNAVAILABLE:
+        reason = await tls_failure(address, str(details), credentials)
         if reason:
             return Failure(reason, is_permanent=True)
-    return Failure(reason_of(error), is_another_service(error))
+    return Failure(reason_of_status(code, details), code is grpc.StatusCode.UNIMPLEMENTED)
 
 
 def is_another_service(error: Exception) -> bool:

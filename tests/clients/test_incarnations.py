@@ -12,7 +12,6 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.cluster_backend import ClusterBackend
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.clusters import Cluster
@@ -174,7 +173,7 @@ def test_a_commit_resent_to_another_incarnation(served: Served) -> None:
             async def called() -> pb.Response:
                 return await connection.call(pb.Request(commit=commit))
 
-            return in_shared_loop(called()).version
+            return connection.run(called()).version
 
         copy = pb.Writes(keys=[b"copy"], values=[b"1"])
         assert db.put(b"k", b"1") == 1
@@ -263,10 +262,10 @@ def test_a_resent_commit_with_a_compacted_snapshot_is_not_applied_again(process:
         async def sent() -> pb.Response:
             return await connection.call(pb.Request(commit=commit))
 
-        assert in_shared_loop(sent()).version == 2
+        assert connection.run(sent()).version == 2
         restart_and_compact(process)
         with pytest.raises(logdb.OutcomeUnknown, match="compacted away"):
-            in_shared_loop(sent())
+            connection.run(sent())
         assert db[b"k"] == b"newest"
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import logdb
 from logdb.clients.cluster_backend import ClusterBackend
-from logdb.clients.connection import Connection
 from logdb.clients.pages import RangePage, RangePages, history_pages, scan_pages
+from logdb.clients.server_connection import ServerConnection
 from logdb.store.ranges import ScanRange
 from logdb.wire.database_codec import PAGE_RANGES
 from logdb.wire.limits import WireError
@@ -41,9 +41,9 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Databas
 def requests_sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """The number of requests that clients sent, by verb."""
     counted: Counter[str] = Counter()
-    call, put = Connection.call, ClusterBackend.put
+    call, put = ServerConnection.call, ClusterBackend.put
 
-    def calling(self: Connection, request: pb.Request, *args: Any, **options: Any) -> Any:
+    def calling(self: ServerConnection[Any], request: pb.Request, *args: Any, **options: Any) -> Any:
         counted[request.WhichOneof("verb") or ""] += 1
         return call(self, request, *args, **options)
 
@@ -51,7 +51,7 @@ def requests_sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counted[type(request).__name__] += 1
         return put(self, request, *args)
 
-    monkeypatch.setattr(Connection, "call", calling)
+    monkeypatch.setattr(ServerConnection, "call", calling)
     monkeypatch.setattr(ClusterBackend, "put", putting)
     return counted
 

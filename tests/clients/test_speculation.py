@@ -14,8 +14,8 @@ import logdb
 import logdb.aio
 from logdb.clients import connection
 from logdb.clients.cluster_backend import ClusterBackend
-from logdb.clients.connection import Connection
 from logdb.clients.remote_backend import RemoteBackend
+from logdb.clients.server_connection import ServerConnection
 from logdb.cluster import messages
 from logdb.cluster.client import commit_client, requests
 from logdb.cluster.mapping_server import replica
@@ -62,13 +62,13 @@ COMMITS = {"write", "commit", "Commit"}
 def requests_sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """The numbers of read and commit requests that clients sent."""
     counted: Counter[str] = Counter()
-    call, put = Connection.call, ClusterBackend.put
+    call, put = ServerConnection.call, ClusterBackend.put
 
     def count(name: str) -> None:
         counted["reads"] += name in READS
         counted["commits"] += name in COMMITS
 
-    def calling(self: Connection, request: pb.Request, *args: Any, **options: Any) -> Any:
+    def calling(self: ServerConnection[Any], request: pb.Request, *args: Any, **options: Any) -> Any:
         count(request.WhichOneof("verb") or "")
         return call(self, request, *args, **options)
 
@@ -76,7 +76,7 @@ def requests_sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         count(type(request).__name__)
         return put(self, request, *args)
 
-    monkeypatch.setattr(Connection, "call", calling)
+    monkeypatch.setattr(ServerConnection, "call", calling)
     monkeypatch.setattr(ClusterBackend, "put", putting)
     return counted
 
@@ -645,16 +645,16 @@ def test_an_unknown_outcome_is_raised_and_not_retried(place: Served | Cluster, m
             return await add(txn)
 
         await db.run(add)
-        call, put = Connection.call, ClusterBackend.put
+        call, put = ServerConnection.call, ClusterBackend.put
 
-        def late(self: Connection, request: pb.Request, *args: Any, **options: Any) -> Any:
+        def late(self: ServerConnection[Any], request: pb.Request, *args: Any, **options: Any) -> Any:
             return call(self, request, *args, **options | {"timeout_s": 0.0})
 
         def late_put(self: ClusterBackend, request: Any, timeout_s: float | None) -> Any:
             return put(self, request, 0.5 if isinstance(request, requests.Commit) else timeout_s)
 
         monkeypatch.setattr(Acknowledgements, "notify", lambda *_: None)
-        monkeypatch.setattr(Connection, "call", late)
+        monkeypatch.setattr(ServerConnection, "call", late)
         monkeypatch.setattr(ClusterBackend, "put", late_put)
         if isinstance(place, Cluster):
             monkeypatch.setitem(db._host._core._handlers, messages.Verdicts, lambda *_: None)

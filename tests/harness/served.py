@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import logdb
-from logdb.clients.connection import Connection
+from logdb.clients.thread_connection import ThreadConnection
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.security.authenticator import Authenticator
@@ -15,9 +15,9 @@ from logdb.server.server import Server
 from tests.harness.blocking import Loop
 
 
-def connection_of(db: logdb.Database) -> Connection:
+def connection_of(db: logdb.Database) -> ThreadConnection:
     """The connection of a client to its server, for tests below the public interface."""
-    connection: Connection = db._host._backend.connection  # type: ignore[union-attr]
+    connection: ThreadConnection = db._host._backend.connection  # type: ignore[union-attr]
     return connection
 
 

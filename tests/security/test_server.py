@@ -13,6 +13,7 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.clients.server_connection import ServerConnection
 from logdb.log.engine import Right
 from logdb.security import access
 from logdb.security.access import add
@@ -178,13 +179,13 @@ def test_a_certificate_does_not_replace_a_token(serve: Serve, files: Files, toke
 def test_a_denied_client_gets_no_information(serve: Serve, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even the identity of the database."""
     received: list[Any] = []
-    check = logdb.clients.connection.Connection._check
+    check = ServerConnection._check
 
-    def record(self: Any, endpoint: str, welcome: Any) -> None:
+    def record(endpoint: str, welcome: Any) -> None:
         received.append(welcome)
-        check(self, endpoint, welcome)
+        check(endpoint, welcome)
 
-    monkeypatch.setattr("logdb.clients.connection.Connection._check", record)
+    monkeypatch.setattr(ServerConnection, "_check", staticmethod(record))
     refused(serve(Security(tokens=tokens.path)), "a token is needed", logdb.AccessDenied)
     assert [(welcome.database, welcome.refusal) for welcome in received] == [(b"", "access")]
 

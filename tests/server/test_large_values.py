@@ -14,7 +14,7 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.clients.connection import Connection
+from logdb.clients.server_connection import ServerConnection
 from logdb.log.segments import Disk, incoming
 from logdb.security.authenticator import Authenticator, Security
 from logdb.server import uploads
@@ -184,7 +184,7 @@ def test_no_message_is_large(served: Served, monkeypatch: pytest.MonkeyPatch) ->
     requests_of, responses_of = database_codec.requests_of, database_codec.responses_of
     monkeypatch.setattr("logdb.server.session.requests_of", lambda raw: sizes.append(len(raw)) or requests_of(raw))
     monkeypatch.setattr(
-        "logdb.clients.connection.responses_of", lambda raw: sizes.append(len(raw)) or responses_of(raw)
+        "logdb.clients.server_connection.responses_of", lambda raw: sizes.append(len(raw)) or responses_of(raw)
     )
     values = {b"%0200d" % number: bytes(200) for number in range(40_000)}
     with logdb.connect(served.address) as db:
@@ -357,15 +357,15 @@ def test_a_cancelled_upload_and_one_of_a_disconnected_client(served: Served) -> 
 def test_a_caller_that_is_cancelled_during_an_upload(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its value is not written, and the next upload succeeds."""
     sent = 0
-    next_part = Connection._next_part
+    next_part = ServerConnection._next_part
 
-    def seen(self: Connection) -> pb.Request | None:
+    def seen(self: ServerConnection[Any]) -> pb.Request | None:
         nonlocal sent
         found = next_part(self)
         sent += found is not None
         return found
 
-    monkeypatch.setattr(Connection, "_next_part", seen)
+    monkeypatch.setattr(ServerConnection, "_next_part", seen)
 
     async def test() -> None:
         async with await logdb.aio.connect(served.address) as db:

@@ -15,7 +15,7 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.clients.connection import Connection
+from logdb.clients.server_connection import ServerConnection
 from logdb.log import LocalLog
 from logdb.log.engine import Right
 from logdb.security.access import add
@@ -270,14 +270,14 @@ def test_a_limit_of_leased_snapshots(served: Served, monkeypatch: pytest.MonkeyP
 
 def test_many_keys_are_requested_in_pages(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[int] = []
-    call = Connection.call
+    call = ServerConnection.call
 
-    def seen(self: Connection, request: pb.Request, *arguments: Any, **more: Any) -> Any:
+    def seen(self: ServerConnection[Any], request: pb.Request, *arguments: Any, **more: Any) -> Any:
         if request.HasField("multi_get"):
             requested.append(len(request.multi_get.keys))
         return call(self, request, *arguments, **more)
 
-    monkeypatch.setattr(Connection, "call", seen)
+    monkeypatch.setattr(ServerConnection, "call", seen)
     keys = [b"%d" % number for number in range(2 * PAGE_KEYS + 5)]
     with logdb.connect(served.address) as db:
         db.multi_put({key: key for key in keys[::2]})

@@ -21,8 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import logdb
 import logdb.aio
-from logdb.clients import connection
-from logdb.clients.background_loop import in_shared_loop
+from logdb.clients import server_connection
 from logdb.errors import Advice
 from logdb.log.segments import Disk
 from logdb.server import server
@@ -160,7 +159,7 @@ def test_another_database_at_the_same_address_is_rejected(served: Served, tmp_pa
 
 def test_a_stopping_server_answers_received_requests(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        connection, "BATCH_CALLS", 500
+        server_connection, "BATCH_CALLS", 500
     )  # all requests are in one message, so one answer shows that all were received
 
     async def main() -> None:
@@ -238,7 +237,7 @@ def test_another_version_of_the_protocol(served: Served, monkeypatch: pytest.Mon
         logdb.connect(served.address)
     assert str(caught.value) == (
         f"{served.address} speaks protocol {PROTOCOL + 1} (LogDB 9.9), this client speaks {PROTOCOL}"
-        f" (LogDB {connection.RELEASE}); install the same version on both sides"
+        f" (LogDB {server_connection.RELEASE}); install the same version on both sides"
     )
 
 
@@ -504,7 +503,7 @@ def test_a_transaction_that_is_sent_twice_is_applied_once(served: Served) -> Non
             return [(one.version, one.HasField("undone"), list(one.undone.failed)) for one in answers]
 
         def sent(**verb: object) -> list[tuple[int, bool, list[int]]]:
-            return in_shared_loop(twice(**verb))
+            return connection.run(twice(**verb))
 
         put = pb.Write(sequence=1_000, writes=pb.Writes(keys=[b"a"], values=[b"1"]))
         first, second = sent(write=put)
@@ -532,16 +531,13 @@ def test_a_write_refused_on_retry_has_an_unknown_outcome(served: Served, monkeyp
         connection, host = connection_of(db), served.host.embedded
         submit = host.commits.submit
 
-        async def lose() -> None:
-            connection._stream.cancel()
-
         def refused(*_: Any, **__: Any) -> None:
             raise logdb.Unavailable("no space left")
 
         def unanswered(*arguments: Any, **options: Any) -> Any:
             monkeypatch.setattr(host.commits, "submit", refused)
             submitted = submit(*arguments, **options)
-            in_shared_loop(lose())
+            connection._stream.cancel()  # type: ignore[union-attr]
             return submitted
 
         monkeypatch.setattr(host.commits, "submit", unanswered)

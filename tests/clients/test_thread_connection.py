@@ -1,0 +1,150 @@
+"""The client for threads: its threads receive the answers of each other, wait without events, and replace streams."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logdb
+from logdb.clients.connection import Connection
+from logdb.transport import polled_stream
+from tests.harness.served import Served, connection_of
+from tests.harness.server_process import ServerProcess
+
+THREADS = 12
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served(None)
+    yield served
+    served.close()
+
+
+def increment(txn: logdb.Transaction) -> None:
+    txn[b"k"] = b"%d" % (int(txn.get(b"k", b"0")) + 1)
+
+
+def test_threads_share_a_stream(served: Served) -> None:
+    """Also while one of them waits for changes, which come through it to the end."""
+    with logdb.connect(served.address) as db:
+        changes = db.watch(since=0, timeout=20)
+
+        def follow() -> list[int]:
+            return [change.version for _, change in zip(range(10 * THREADS), changes, strict=False)]
+
+        def work(number: int) -> None:
+            for _ in range(10):
+                db.run(increment)
+                assert db.get(b"%d" % number) is None
+
+        with ThreadPoolExecutor(THREADS + 1) as pool:
+            follower = pool.submit(follow)
+            list(pool.map(work, range(THREADS)))
+            assert len(follower.result(20)) == 10 * THREADS
+        assert db[b"k"] == b"%d" % (10 * THREADS)
+
+
+def test_closing_ends_threads_that_wait(served: Served) -> None:
+    """One that receives for the others, and one that waits for it."""
+    db = logdb.connect(served.address)
+    waiting = threading.Barrier(3)
+
+    def follow() -> list[Any]:
+        changes = db.watch()
+        waiting.wait()
+        return list(changes)
+
+    with ThreadPoolExecutor(2) as pool:
+        followers = [pool.submit(follow) for _ in range(2)]
+        waiting.wait()
+        time.sleep(0.1)  # most runs: both wait
+        begun = time.monotonic()
+        db.close()
+        assert [follower.result(20) for follower in followers] == [[], []]
+        assert time.monotonic() - begun < 5
+
+
+def test_a_stream_lost_meanwhile_is_replaced_before_something_is_sent(tmp_path: Path) -> None:
+    """A write on an idle client after its server has gone was never sent: its outcome is not unknown."""
+    process = ServerProcess(tmp_path / "data")
+    try:
+        with logdb.connect(process.address, timeout=1) as db:
+            db.put(b"k", b"1")
+            process.kill()
+            with pytest.raises(logdb.Unavailable):
+                db.put(b"k", b"2")
+            process.start()
+            assert db[b"k"] == b"1"
+    finally:
+        process.close()
+
+
+def test_a_server_that_stops_answering(tmp_path: Path) -> None:
+    """Each call ends at its deadline; the stream is replaced when the server answers again."""
+    process = ServerProcess(tmp_path / "data")
+    try:
+        with logdb.connect(process.address, timeout=0.5) as db, ThreadPoolExecutor(4) as pool:
+            db.put(b"k", b"1")
+            process.pause()
+            begun = time.monotonic()
+            late = [pool.submit(db.get, b"k") for _ in range(4)]
+            for each in late:
+                with pytest.raises(logdb.Unavailable):
+                    each.result(20)
+            assert time.monotonic() - begun < 5
+            process.resume()
+            deadline = time.monotonic() + 20
+            while True:
+                try:
+                    assert db[b"k"] == b"1"
+                    break
+                except logdb.Unavailable:
+                    assert time.monotonic() < deadline
+    finally:
+        process.resume()
+        process.close()
+
+
+def test_an_interrupted_call_leaves_a_usable_connection(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with logdb.connect(served.address) as db:
+        db.put(b"k", b"1")
+        wait = polled_stream.PolledStream.wait
+
+        def interrupted(stream: polled_stream.PolledStream) -> Any:
+            wait(stream)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(polled_stream.PolledStream, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            db.put(b"k", b"2")
+        monkeypatch.undo()
+        assert db.get(b"k") in (b"1", b"2")
+        db.run(increment)
+
+
+def test_an_iterator_that_is_dropped_releases_its_lease(served: Served) -> None:
+    with logdb.connect(served.address) as db:
+        db.multi_put({b"%05d" % number: bytes(1_000) for number in range(3_000)})
+        rows = db.scan()
+        next(rows)
+        del rows
+        version = db.put(b"k", b"1")
+        db.put(b"k", b"2")
+        db.compact()
+        assert db.oldest_version > version
+
+
+def test_with_another_grpc_threads_wait_for_an_event_loop(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polled_stream, "IS_AVAILABLE", False)
+    with logdb.connect(served.address) as db:
+        connection: object = connection_of(db)
+        assert isinstance(connection, Connection)
+        db.run(increment)
+        assert db[b"k"] == b"1"
