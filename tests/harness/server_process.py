@@ -21,8 +21,8 @@ class ServerProcess:
         self.start()
 
     def start(self) -> None:
-        slow = [sys.executable, "-m", "tests.harness.slow_disk", self._delay]
-        serve = ["logdb_cli", "serve", "--db", self.path, "--listen", self.address, *self.options]
+        slow: list[str | Path] = [sys.executable, "-m", "tests.harness.slow_disk", self._delay]
+        serve: list[str | Path] = ["logdb_cli", "serve", "--db", self.path, "--listen", self.address, *self.options]
         self.process = subprocess.Popen([*slow, *serve], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()
