@@ -40,6 +40,8 @@ from logdb.system.disk import DISK_FULL, described
 
 MIN_ALLOCATION_BYTES = 64 << 10
 """Initial size of a journal on disk."""
+SHORT_BYTES = 64 << 10
+"""Maximum size of a short flush: its sync takes about as long as that of one record."""
 DROPPED = ".dropped"
 _FOLDER = re.compile(r"(?P<name>.+)\.(?P<generation>\d+)@(?P<first>\d+)")
 
@@ -92,6 +94,14 @@ class FlushBatch:
         self.stores: list[tuple[_Kept, SegmentStore, tuple[list[Run], int]]] = []
         self.trims, self.drops = trims, drops
         self.done: list[tuple[_Kept, int]] = []
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has little to write, and no files to remove."""
+        if self.trims or self.drops:
+            return False
+        runs = [run for _, _, (runs, _) in self.stores for run in runs]
+        return sum([len(frame) for _, _, frames, _ in runs for frame in frames]) <= SHORT_BYTES
 
 
 class Journals:

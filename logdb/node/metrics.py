@@ -62,6 +62,8 @@ class NodeMetrics(Collector):
         yield CounterMetricFamily("logdb_refused", refused, peers.refusals.count)
         yield GaugeMetricFamily("logdb_queued_bytes", "Bytes queued for peers.", peers.queued_bytes)
         yield GaugeMetricFamily("logdb_streams", "Open streams to other nodes and clients.", peers.open_streams)
+        direct = "Open streams whose messages pass a direct connection."
+        yield GaugeMetricFamily("logdb_direct_streams", direct, peers.direct_streams)
 
     def _disk(self) -> Iterator[Family]:
         node = self._node

@@ -7,6 +7,7 @@ token may present the anonymous certificate. Without a tokens file, every certif
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from logdb.errors import AccessDenied
 from logdb.log.engine import Right
 from logdb.security import anonymous_certificate
 from logdb.security.access import AccessFile, hashed
-from logdb.security.credentials import AUTHORIZATION, BEARER, ca_of, pair_of
+from logdb.security.credentials import AUTHORIZATION, BEARER, ca_of, load_pair, pair_of
 from logdb.system.addresses import DEFAULT_ADDRESS, cannot_listen, is_loopback
 
 
@@ -86,7 +87,8 @@ _MAY: Final = {Right.READ: "only read", Right.WRITE: "read and write", Right.ADM
 
 
 class Authenticator:
-    """Authenticates the streams of one server. `token_alone`: a client with a token needs no certificate of the CA."""
+    """Authenticates the streams of one server. `token_alone`: a client with a token needs no certificate of the CA.
+    `context`: for TLS without gRPC, with the same demands; None without TLS."""
 
     def __init__(
         self, security: Security | None = None, listen: str = DEFAULT_ADDRESS, *, token_alone: bool = False
@@ -98,12 +100,14 @@ class Authenticator:
         self.demands_certificates = security.ca is not None
         self._access = None if security.tokens is None else AccessFile(security.tokens)
         self._tls: Any = None
+        self.context: ssl.SSLContext | None = None
         if security.certificate is not None:
             pem, key = pair_of(security.certificate, security.key)
             ca = None if security.ca is None else ca_of(security.ca)
             if ca is not None and token_alone and self._access is not None:
                 ca += b"\n" + anonymous_certificate.CERTIFICATE
             self._tls = grpc.ssl_server_credentials([(key, pem)], ca, self.demands_certificates)
+            self.context = _server_context(key, pem, ca)
 
     def add_port(self, server: Any, address: str) -> int:
         """Open a port of a gRPC server. Returns the port. Raises Unavailable."""
@@ -132,6 +136,15 @@ class Authenticator:
             advice = "add a token, or an entry for it in the tokens file"
             raise AccessDenied(f"the certificate of {names[0]!r} has no right here: {advice}")
         return grant
+
+
+def _server_context(key: bytes, certificate: bytes, ca: bytes | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_pair(context, key, certificate)
+    if ca is not None:
+        context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def user_of(grant: Grant, peer: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
+import tempfile
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -44,12 +45,22 @@ class Credentials:
         claim_grpc()
         if self.ca is None:
             return module.insecure_channel(address, options)
-        pair = (
-            (anonymous_certificate.key(), anonymous_certificate.CERTIFICATE)
-            if self.certificate is None
-            else (self.key, self.certificate)
-        )
-        return module.secure_channel(address, grpc.ssl_channel_credentials(self.ca, *pair), options)
+        return module.secure_channel(address, grpc.ssl_channel_credentials(self.ca, *self._pair), options)
+
+    @property
+    def _pair(self) -> tuple[bytes | None, bytes]:
+        if self.certificate is None:
+            return anonymous_certificate.key(), anonymous_certificate.CERTIFICATE
+        return self.key, self.certificate
+
+    def context(self) -> ssl.SSLContext | None:
+        """For TLS without gRPC: as in `channel`, the server has to present a certificate of the CA for its host."""
+        if self.ca is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=self.ca.decode("ascii", "replace"))
+        load_pair(context, *self._pair)
+        return context
 
     def check(self, address: str) -> None:
         """Raises ValueError if a token would be sent without TLS to another machine."""
@@ -60,6 +71,14 @@ class Credentials:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The metadata of a call."""
         return ((AUTHORIZATION, BEARER + self.token),) if self.token else ()
+
+
+def load_pair(context: ssl.SSLContext, key: bytes | None, certificate: bytes) -> None:
+    """Present this certificate."""
+    with tempfile.NamedTemporaryFile() as file:  # readable by its owner alone; OpenSSL wants a file
+        file.write((key or b"") + b"\n" + certificate)
+        file.flush()
+        context.load_cert_chain(file.name)
 
 
 NONE: Final = Credentials()

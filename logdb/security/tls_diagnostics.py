@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import tempfile
 from typing import Final
 
-from logdb.security.credentials import Credentials
+from logdb.security.credentials import Credentials, load_pair
 from logdb.system.addresses import parsed
 
 TIMEOUT_S: Final = 2.0
@@ -79,8 +78,5 @@ def _context(credentials: Credentials) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     if credentials.certificate is not None and credentials.key is not None:
-        with tempfile.NamedTemporaryFile() as file:  # readable by its owner alone; OpenSSL wants a file
-            file.write(credentials.key + b"\n" + credentials.certificate)
-            file.flush()
-            context.load_cert_chain(file.name)
+        load_pair(context, credentials.key, credentials.certificate)
     return context

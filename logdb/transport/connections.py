@@ -24,12 +24,12 @@ def raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def connection_options() -> list[tuple[str, int]]:
-    """The options of a gRPC server in this process."""
+def connection_options(descriptors: int = 1) -> list[tuple[str, int]]:
+    """The options of a gRPC server in this process. `descriptors`: for each connection, with what belongs to it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MAX_FILES if soft == resource.RLIM_INFINITY else soft
     return [
-        ("grpc.max_allowed_incoming_connections", max(files - KEPT_FILES, files // 2)),
+        ("grpc.max_allowed_incoming_connections", max(files - KEPT_FILES, files // 2) // descriptors),
         ("grpc.server_handshake_timeout_ms", SILENT_MS),
         ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.max_concurrent_streams", STREAMS),

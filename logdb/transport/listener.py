@@ -30,12 +30,15 @@ class AddPort(Protocol):
 
 
 class Listener:
-    """A server that offers `method` ("/SERVICE/METHOD") at one address. Not healthy before `report_health` says so."""
+    """A server that offers `method` ("/SERVICE/METHOD") at one address. Not healthy before `report_health` says so.
+    `descriptors`: for each connection."""
 
-    def __init__(self, method: str, handler: Handler, options: Iterable[tuple[str, int]]) -> None:
+    def __init__(
+        self, method: str, handler: Handler, options: Iterable[tuple[str, int]], descriptors: int = 1
+    ) -> None:
         self._service, name = method[1:].split("/")
         claim_grpc()
-        self._server = aio.server(options=[*options, *connection_options(), ("grpc.so_reuseport", 0)])
+        self._server = aio.server(options=[*options, *connection_options(descriptors), ("grpc.so_reuseport", 0)])
         rpc = grpc.stream_stream_rpc_method_handler(handler)  # messages as bytes: the handler sees malformed ones
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._service, {name: rpc}),))
         self._health = _HEALTH.HealthServicer()

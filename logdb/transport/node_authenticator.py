@@ -26,7 +26,7 @@ class NodeAuthenticator:
 
     def __init__(self, authenticator: Authenticator, names: Mapping[str, str]) -> None:
         self._authenticator, self._names = authenticator, names
-        self.add_port = authenticator.add_port
+        self.add_port, self.context = authenticator.add_port, authenticator.context
         self.demands_certificates = authenticator.demands_certificates
 
     def admit(self, context: Any, mine: Hello, theirs: Hello) -> Grant:

@@ -1,4 +1,5 @@
-"""The streams of a node to others, over gRPC: messages leave in parcels, and arrive in parcels.
+"""The streams of a node to others: messages leave in parcels, and arrive in parcels. gRPC opens a stream; a direct
+connection beside it carries the parcels where the peer can be reached so (`direct.py`).
 
 A node has one core (a client, a server) or several, the servers of a node that share one address; each attaches with a
 `Port`. Messages between cores of one node are calls; all cores share the streams to other nodes.
@@ -24,7 +25,7 @@ import random
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from logdb.cores.effects import Address
 from logdb.errors import AccessDenied, Unavailable
@@ -32,10 +33,11 @@ from logdb.log.engine import Right
 from logdb.security.authenticator import Authenticator, Grant, user_of
 from logdb.security.credentials import NONE, Credentials
 from logdb.security.permissions import ALLOWED_MESSAGES, MESSAGE_RIGHTS
-from logdb.system.addresses import location_of
+from logdb.system.addresses import cannot_listen, location_of, parsed
 from logdb.transport.accepted_messages import is_from_another_role
 from logdb.transport.backoff import Backoff
 from logdb.transport.dialling import OPTIONS, Refused, error_of, opened
+from logdb.transport.direct import Connection, DirectListener, Ticket, connect, end_with
 from logdb.transport.failures import BROKEN, aio, failure_of, reason_of
 from logdb.transport.listener import Listener
 from logdb.transport.node_authenticator import NodeAuthenticator
@@ -45,8 +47,10 @@ from logdb.transport.unread_answers import StreamAnswers, UnreadAnswers
 from logdb.wire.envelopes import (
     BUNDLED_BYTES,
     CLIENT,
+    CONNECTED,
     EXCHANGE,
     MAPPING,
+    NOT_CONNECTED,
     Bundle,
     Envelope,
     Hello,
@@ -67,6 +71,17 @@ Inspect = Callable[[Sequence[Any]], None]
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[bytes], Awaitable[Any]]
 EndWriting = Callable[[], Awaitable[Any]]
+
+
+class Channel(Protocol):
+    """A carrier of the parcels of a stream: its call of gRPC, or a direct connection."""
+
+    async def read(self) -> Any:
+        """The next parcel, or `aio.EOF`."""
+
+    async def write(self, parcel: bytes) -> Any:
+        """Send a parcel, and wait while the peer does not accept more."""
+
 
 QUEUE_BYTES: Final = 2 * MAX_PARCEL_BYTES
 """Maximum size of the queue for one peer. It has room for two of the largest parcels, so that a small message does not
@@ -133,12 +148,13 @@ class _Parcel(NamedTuple):
 
 class _Stream:
     """An open stream. `has_work`: set when its writer may have something to do. `is_incoming`: the peer has opened it.
-    `takes_bundles`: the peer does. `is_finishing`: nothing more is written to it."""
+    `takes_bundles`: the peer does. `is_direct`: its parcels pass a direct connection. `is_finishing`: nothing more is
+    written to it."""
 
-    __slots__ = ("has_work", "is_finishing", "is_incoming", "takes_bundles", "writer")
+    __slots__ = ("has_work", "is_direct", "is_finishing", "is_incoming", "takes_bundles", "writer")
 
-    def __init__(self, *, is_incoming: bool, takes_bundles: bool) -> None:
-        self.is_incoming, self.takes_bundles = is_incoming, takes_bundles
+    def __init__(self, *, is_incoming: bool, takes_bundles: bool, is_direct: bool) -> None:
+        self.is_incoming, self.takes_bundles, self.is_direct = is_incoming, takes_bundles, is_direct
         self.is_finishing = False
         self.has_work = asyncio.Event()
         self.writer: asyncio.Task[None] | None = None
@@ -271,6 +287,7 @@ class Peers:
         self._nonces: set[int] = set()
         self._peers: dict[Address, _Peer] = {}
         self._listener: Listener | None = None
+        self._direct: DirectListener | None = None
         self._closed = False
 
     def attach(self, address: Address, accepts: frozenset[type]) -> Port:
@@ -335,6 +352,11 @@ class Peers:
     def open_streams(self) -> int:
         """Number of open streams."""
         return sum([len(peer.streams) for peer in list(self._peers.values())])
+
+    @property
+    def direct_streams(self) -> int:
+        """Number of open streams whose parcels pass a direct connection."""
+        return sum([stream.is_direct for peer in list(self._peers.values()) for stream in peer.streams])
 
     async def _write(self, peer: _Peer, stream: _Stream, write: Write, grant: Grant | None) -> None:
         """Send the queue, until the stream is finished. A client that has lost the right to read is sent nothing more,
@@ -429,8 +451,7 @@ class Peers:
         self,
         peer: _Peer,
         theirs: Hello,
-        read: Read,
-        write: Write,
+        channel: Channel,
         founding: int,
         *,
         end_writing: EndWriting | None = None,
@@ -441,9 +462,13 @@ class Peers:
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
-        stream = _Stream(is_incoming=end_writing is None, takes_bundles=theirs.bundles)
-        stream.writer = writer = asyncio.create_task(self._write(peer, stream, write, grant))
-        reader = asyncio.create_task(self._read(peer, theirs, read, founding, grant))
+        stream = _Stream(
+            is_incoming=end_writing is None,
+            takes_bundles=theirs.bundles,
+            is_direct=isinstance(channel, Connection),
+        )
+        stream.writer = writer = asyncio.create_task(self._write(peer, stream, channel.write, grant))
+        reader = asyncio.create_task(self._read(peer, theirs, channel.read, founding, grant))
         peer.streams.append(stream)
         self._finish_duplicates(peer)
         peer.wake()
@@ -546,23 +571,51 @@ class Peers:
         self._nonces.add(nonce)
         mine = self.hello
         try:
-            async with opened(peer.address, mine._replace(nonce=nonce), self._credentials, HANDSHAKE_S) as stream:
+            asking = mine._replace(nonce=nonce, direct=True)
+            async with opened(peer.address, asking, self._credentials, HANDSHAKE_S) as stream:
                 self._nonces.discard(nonce)
                 call, theirs = stream.call, stream.theirs
                 if theirs.address != peer.address:
                     raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
-                await self._talk(
-                    peer, theirs, call.read, call.write, self._meet(mine, theirs), end_writing=call.done_writing
-                )
+                founding = self._meet(mine, theirs)
+                connection = await self._connect(peer, theirs, call)
+                if connection is None:
+                    await self._talk(peer, theirs, call, founding, end_writing=call.done_writing)
+                    return
+                try:
+                    await self._talk(peer, theirs, connection, founding, end_writing=connection.end)
+                finally:
+                    connection.close()
         finally:
             self._nonces.discard(nonce)
+
+    async def _connect(self, peer: _Peer, theirs: Hello, call: Any) -> Connection | None:
+        """The direct connection beside a stream, None if there is none; the peer learns which."""
+        if not theirs.port:
+            return None
+        connection = None
+        host, _ = parsed(peer.address)
+        try:
+            connection = await connect(host, theirs.port, theirs.ticket, self._credentials.context())
+        except (OSError, TimeoutError) as error:
+            why = f"port {theirs.port}: {reason_of(error)}"
+            logger.info("no direct connection; messages pass gRPC", extra={"peer": peer.address, "why": why})
+        else:
+            end_with(call, connection)
+        await call.write(NOT_CONNECTED if connection is None else CONNECTED)
+        return connection
 
     # ---- streams that others open
 
     async def listen(self, address: str) -> int:
         """Listen at an address. Returns the port. Raises Unavailable."""
-        self._listener = Listener(EXCHANGE, self._exchange, OPTIONS)
-        return await self._listener.listen(address, self._authenticator.add_port)
+        self._listener = Listener(EXCHANGE, self._exchange, OPTIONS, descriptors=2)
+        port = await self._listener.listen(address, self._authenticator.add_port)
+        try:
+            self._direct = DirectListener(address, self._authenticator.context)
+        except OSError as error:
+            raise cannot_listen(address, error) from error
+        return port
 
     async def report_health(self, *, is_serving: bool) -> None:
         """Set the answer of this node's health service."""
@@ -571,41 +624,56 @@ class Peers:
 
     async def _exchange(self, requests: Any, context: Any) -> None:
         del requests  # `context.read` is the same
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                first = await context.read()
-            if first is aio.EOF:
-                return
-            theirs = unpack(first)
-            if not isinstance(theirs, Hello):
-                raise WireError("a stream that does not begin with a Hello")
-            reason = refusal_reason(self.hello, theirs)
-            if not reason and theirs.proof and theirs.proof not in self._nonces:
-                reason = f"{self.hello.address} has not opened that stream"
-            if reason or theirs.proof:
-                await context.write(
-                    pack_refusal(reason) if reason else pack_hello(self.hello._replace(proof=theirs.proof))
-                )
-                return
-            grant = self._authenticator.admit(context, self.hello, theirs)
-            if theirs.role != CLIENT and not self._authenticator.demands_certificates:
-                known, mapping = self.hello.mapping, theirs.servers.get(MAPPING)
-                if mapping is not None and known and mapping not in known:
-                    raise AccessDenied(f"{mapping} is not one of the mapping servers of {self.hello.address}")
+        with contextlib.ExitStack() as connections:
+            channel: Channel = context
+            try:
                 async with asyncio.timeout(HANDSHAKE_S):
-                    await self._verify(theirs)
-            self._check_name(theirs, grant)
-            founding = self._meet(self.hello, theirs)
-            await context.write(pack_hello(self.hello._replace(right=grant.right)))
-            await self._admit(theirs, context, founding, grant)
-        except AccessDenied as error:
-            self.refusals.add("access denied", context.peer(), error)
-            with contextlib.suppress(*BROKEN):
-                await context.write(pack_refusal(str(error), denied=True))
-        except BROKEN:
-            pass
-        except (WireError, TimeoutError, Unavailable) as error:
-            self.refusals.add("stream ended", context.peer(), str(error) or "no Hello came")
+                    first = await context.read()
+                if first is aio.EOF:
+                    return
+                theirs = unpack(first)
+                if not isinstance(theirs, Hello):
+                    raise WireError("a stream that does not begin with a Hello")
+                grant = await self._greet(theirs, context)
+                if grant is None:
+                    return
+                founding = self._meet(self.hello, theirs)
+                answer = self.hello._replace(right=grant.right)
+                if theirs.direct and self._direct is not None:
+                    ticket = connections.enter_context(self._direct.ticket())
+                    offer = answer._replace(port=self._direct.port, ticket=ticket.number)
+                    await context.write(pack_hello(offer))
+                    channel = await _chosen(theirs, context, ticket)
+                else:
+                    await context.write(pack_hello(answer))
+                await self._admit(theirs, context, channel, founding, grant)
+            except AccessDenied as error:
+                self.refusals.add("access denied", context.peer(), error)
+                with contextlib.suppress(*BROKEN, ConnectionError):
+                    await channel.write(pack_refusal(str(error), denied=True))
+            except (*BROKEN, ConnectionError):
+                pass
+            except (WireError, TimeoutError, Unavailable) as error:
+                self.refusals.add("stream ended", context.peer(), str(error) or "no Hello came")
+
+    async def _greet(self, theirs: Hello, context: Any) -> Grant | None:
+        """The grant for a stream that the peer has opened; None after a refusal, or an answer that ends the stream.
+        Raises AccessDenied, TimeoutError."""
+        reason = refusal_reason(self.hello, theirs)
+        if not reason and theirs.proof and theirs.proof not in self._nonces:
+            reason = f"{self.hello.address} has not opened that stream"
+        if reason or theirs.proof:
+            await context.write(pack_refusal(reason) if reason else pack_hello(self.hello._replace(proof=theirs.proof)))
+            return None
+        grant = self._authenticator.admit(context, self.hello, theirs)
+        if theirs.role != CLIENT and not self._authenticator.demands_certificates:
+            known, mapping = self.hello.mapping, theirs.servers.get(MAPPING)
+            if mapping is not None and known and mapping not in known:
+                raise AccessDenied(f"{mapping} is not one of the mapping servers of {self.hello.address}")
+            async with asyncio.timeout(HANDSHAKE_S):
+                await self._verify(theirs)
+        self._check_name(theirs, grant)
+        return grant
 
     async def _verify(self, theirs: Hello) -> None:
         """Without certificates: ask the server at the address in `theirs` whether it has opened this stream. Raises
@@ -629,8 +697,9 @@ class Peers:
         if peer is not None and peer.incoming is not None and peer.user != grant.name:
             raise AccessDenied(f"another user is connected as {theirs.address}")
 
-    async def _admit(self, theirs: Hello, context: Any, founding: int, grant: Grant) -> None:
-        """Use a stream that the peer has opened. An older one is cancelled: the peer has replaced it."""
+    async def _admit(self, theirs: Hello, context: Any, channel: Channel, founding: int, grant: Grant) -> None:
+        """Use a stream that the peer has opened, or its connection. An older one is cancelled: the peer has replaced
+        it."""
         peer = self._known(theirs.address)
         if peer.incoming is not None:
             peer.incoming.cancel()
@@ -639,8 +708,8 @@ class Peers:
         if client is not None:
             peer.share.move(user_of(grant, context.peer()))
         try:
-            await self._talk(peer, theirs, context.read, context.write, founding, grant=client)
-        except BROKEN:
+            await self._talk(peer, theirs, channel, founding, grant=client)
+        except (*BROKEN, ConnectionError):
             pass
         finally:
             self._forget(peer)
@@ -668,8 +737,22 @@ class Peers:
         for stream in [stream for peer in peers for stream in peer.streams]:
             stream.cancel()
         await asyncio.gather(*diallers, return_exceptions=True)
+        if self._direct is not None:
+            await self._direct.close()
         if self._listener is not None:
             await self._listener.stop(GRACE_S)
+
+
+async def _chosen(theirs: Hello, context: Any, ticket: Ticket) -> Channel:
+    """The carrier of the parcels of a stream whose peer has received a ticket: the connection, if the peer reports that
+    it has connected. Raises WireError, TimeoutError."""
+    async with asyncio.timeout(HANDSHAKE_S):
+        reported = await context.read()
+        if reported == CONNECTED:
+            return await ticket.connection()
+    if reported == NOT_CONNECTED:
+        return context  # type: ignore[no-any-return]  # of gRPC
+    raise WireError(f"{theirs.address} has not reported whether it has connected")
 
 
 def _check_rights(address: Address, grant: Grant, messages: Sequence[Any]) -> None:

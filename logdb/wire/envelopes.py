@@ -49,6 +49,8 @@ class Hello(NamedTuple):
     (`paxos.Replica.cluster`), 0: none yet. `nonce`: of a server, drawn for the stream that it opens. `proof`: asks
     whether the receiver has opened a stream with this nonce, and confirms it in an answer. `engine`: of a server's log.
     `bundles`: the sender accepts bundles, as all nodes with this code do; older ones of the same version do not.
+    `direct`: of a node that opens a stream, asks for a direct connection (`logdb.transport.direct`); `port` and
+    `ticket`, in the answer: where it connects, and what it sends there.
     """
 
     version: int
@@ -64,6 +66,9 @@ class Hello(NamedTuple):
     engine: str = ENGINES[0]
     roles: tuple[str, ...] = ()
     bundles: bool = True
+    direct: bool = False
+    port: int = 0
+    ticket: bytes = b""
 
     @property
     def servers(self) -> dict[str, Address]:
@@ -165,6 +170,10 @@ def _chunks(message: Any) -> Iterator[bytes]:
         yield chunk
 
 
+CONNECTED: Final = Parcel(connected=True).SerializeToString()
+NOT_CONNECTED: Final = Parcel(connected=False).SerializeToString()
+"""The parcels of a node that has received a ticket: whether it has connected."""
+
 BUNDLED_BYTES: Final = 4
 """Maximum size that a bundle adds to each of its parcels: key and length of a field of at most PARCEL_BYTES."""
 
@@ -202,6 +211,9 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope | Bundle:
             engine,
             tuple(str(one) for one in roles),
             hello.bundles,
+            hello.direct,
+            hello.port,
+            hello.ticket,
         )
     if parcel.refusal:
         return Refusal(parcel.refusal, parcel.denied)

@@ -30,12 +30,19 @@ from logdb.cores.effects import (
 )
 from logdb.log.contract import LogFailed, Record
 from logdb.log.segments import Disk
+from logdb.node import disk_worker
 from logdb.node.disk_worker import DiskWorker
 from logdb.node.host import Host
 from logdb.node.journals import Journals
 from tests.harness.clocks import Clock
 
 DEADLINE_S = 20
+
+
+@pytest.fixture(autouse=True)
+def _flushes_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that a test stops must not stop the loop; `test_disk_worker.py` has the flushes in the loop."""
+    monkeypatch.setattr(disk_worker, "HANDOVER_S", 0.0)
 
 
 class Stored(NamedTuple):

@@ -3,6 +3,10 @@ core receives only the messages of a client that its right allows."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from logdb.security.authenticator import Authenticator, Security
 from logdb.security.certificates import Authority
 from logdb.security.credentials import NONE, Credentials, credentials
 from logdb.security.node_identity import Identity
+from logdb.transport.direct import DirectListener, connect
 from logdb.transport.node_authenticator import NodeAuthenticator
 from logdb.transport.peers import Peers
 from logdb.wire.envelopes import CLIENT, VERSION, Hello
@@ -302,5 +307,67 @@ def test_errors_of_a_denied_client(nodes: Nodes, tokens: Tokens) -> None:
         with pytest.raises(AccessDenied, match="the token is not known here"):
             await ask(s1.address, client_hello(), nodes.credentials("ada", "wrong"))
         await s1.peers.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("name", ["s1's", "ada's", "anonymous"])
+def test_direct_connections_use_the_certificates_of_their_streams(nodes: Nodes, tmp_path: Path, name: str) -> None:
+    """Also for a client that has a token and no certificate."""
+    tokens = Tokens(tmp_path / "tokens.toml")
+    anonymous = credentials(ca=nodes.path / "ca.pem", token=tokens.read)
+
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        one = {
+            "s1's": lambda: Node(nodes.addresses["s2"], "storage", nodes.credentials("storage-s2")),
+            "ada's": lambda: Node("client-1", CLIENT, nodes.credentials("ada"), cluster=""),
+            "anonymous": lambda: Node("client-1", CLIENT, anonymous, cluster=""),
+        }[name]()
+        one.port.send(s1.address, READING)
+        await until(lambda: s1.got)
+        s1.port.send(one.address, READING)
+        await until(lambda: one.got)
+        assert s1.peers.direct_streams == one.peers.direct_streams == 1
+        await one.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("certificate", ["none", "others/storage-s1", "no TLS", "ada"])
+def test_a_ticket_is_accepted_only_behind_a_certificate_of_the_cluster(nodes: Nodes, certificate: str) -> None:
+    """A ticket that an attacker has read somewhere does not suffice."""
+
+    async def test() -> None:
+        listener = DirectListener("127.0.0.1:0", nodes.authenticator("storage-s1").context)
+        context = None
+        if certificate == "none":
+            context = ssl.create_default_context(cafile=str(nodes.path / "ca.pem"))
+        elif certificate != "no TLS":
+            context = replace(nodes.credentials(certificate), ca=(nodes.path / "ca.pem").read_bytes()).context()
+        with listener.ticket() as ticket, contextlib.suppress(OSError):
+            connection = await connect("127.0.0.1", listener.port, ticket.number, context)
+            accepted = asyncio.create_task(ticket.connection())
+            await asyncio.wait((accepted, asyncio.create_task(connection.read())), return_when=asyncio.FIRST_COMPLETED)
+            assert accepted.done() == (certificate == "ada")
+            accepted.cancel()
+            connection.abort()
+        await listener.close()
+
+    run(test())
+
+
+def test_a_direct_connection_is_not_made_to_a_server_with_another_certificate(nodes: Nodes) -> None:
+    """Neither of another CA, nor for another host: it would receive the ticket."""
+
+    async def test() -> None:
+        for pem in ("others/storage-s1", "storage-s7"):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(nodes.path / f"{pem}.pem", nodes.path / f"{pem}.key")
+            listener = DirectListener("127.0.0.1:0", context)
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await connect("127.0.0.1", listener.port, b"", nodes.credentials("ada").context())
+            await listener.close()
 
     run(test())

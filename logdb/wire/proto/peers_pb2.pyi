@@ -27,7 +27,7 @@ CLIENT: Role
 NODE: Role
 
 class Parcel(_message.Message):
-    __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches", "parcels")
+    __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches", "connected", "parcels")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DENIED_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Parcel(_message.Message):
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
     PARCELS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     refusal: str
@@ -43,11 +44,12 @@ class Parcel(_message.Message):
     receiver: str
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     batches: _containers.RepeatedScalarFieldContainer[bytes]
+    connected: bool
     parcels: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ..., parcels: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ..., connected: _Optional[bool] = ..., parcels: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "cluster", "role", "roles", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "bundles", "right")
+    __slots__ = ("version", "cluster", "role", "roles", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "bundles", "direct", "port", "ticket", "right")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +62,9 @@ class Hello(_message.Message):
     PROOF_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     RIGHT_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster: str
@@ -73,8 +78,11 @@ class Hello(_message.Message):
     proof: int
     engine: str
     bundles: bool
+    direct: bool
+    port: int
+    ticket: bytes
     right: int
-    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., roles: _Optional[_Iterable[_Union[Role, str]]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., engine: _Optional[str] = ..., bundles: _Optional[bool] = ..., right: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., roles: _Optional[_Iterable[_Union[Role, str]]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., engine: _Optional[str] = ..., bundles: _Optional[bool] = ..., direct: _Optional[bool] = ..., port: _Optional[int] = ..., ticket: _Optional[bytes] = ..., right: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("paxos_member_envelope", "paxos_join_request", "paxos_join_reply", "mapping_reads", "mapping_answers", "mapping_await_verdicts", "mapping_verdicts", "mapping_busy", "mapping_slice_request", "mapping_slice", "mapping_slice_unavailable", "mapping_hold", "mapping_compact", "mapping_compacting", "mapping_compacted", "mapping_compare", "mapping_compared", "mapping_end_turn")

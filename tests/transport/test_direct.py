@@ -1,0 +1,283 @@
+"""Direct connections: they carry the parcels of a stream, accept only peers with a ticket, and are not needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logdb.transport import direct
+from logdb.transport import peers as peers_module
+from logdb.transport.direct import Connection, DirectListener, connect, end_with
+from logdb.transport.failures import aio
+from logdb.transport.peers import Peers
+from logdb.wire.envelopes import CLIENT, VERSION, Hello
+from logdb.wire.limits import MAX_PARCEL_BYTES
+from tests.harness.coroutines import run, until
+from tests.harness.examples import view_request
+from tests.harness.ports import free_addresses
+
+ACCEPTED = frozenset([type(view_request(0))])
+
+
+class Node:
+    """A node, or a client, and the messages that it has received."""
+
+    def __init__(self, address: str, role: str = "storage", cluster: str = "test") -> None:
+        self.peers = Peers(Hello(VERSION, cluster, role, address, ("o:1",) if role != CLIENT else ()))
+        self.port = self.peers.attach(address, ACCEPTED)
+        self.port.receive = lambda sender, messages: self.got.extend(messages)
+        self.lost: list[str] = []
+        self.port.lost = self.lost.append
+        self.address, self.got = address, list[Any]()
+
+
+@asynccontextmanager
+async def server_and_client() -> AsyncIterator[tuple[Node, Node]]:
+    server, client = Node(next(free_addresses())), Node("client-1", CLIENT, cluster="")
+    await server.peers.listen(server.address)
+    try:
+        yield server, client
+    finally:
+        await client.peers.close()
+        await server.peers.close()
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Connection, Connection]]:
+    """Both ends of a connection: of the node that connects, and of the one that listens."""
+    listener = DirectListener("127.0.0.1:0", None)
+    with listener.ticket() as ticket:
+        mine = await connect("127.0.0.1", listener.port, ticket.number, None)
+        try:
+            yield mine, await ticket.connection()
+        finally:
+            mine.abort()
+            await listener.close()
+
+
+def test_streams_between_nodes_and_of_clients_use_a_direct_connection() -> None:
+    async def test() -> None:
+        async with server_and_client() as (server, client):
+            other = Node(next(free_addresses()))
+            await other.peers.listen(other.address)
+            other.port.send(server.address, view_request(1))
+            client.port.send(server.address, view_request(2))
+            await until(lambda: len(server.got) == 2)
+            server.port.send(other.address, view_request(3))
+            server.port.send(client.address, view_request(4))
+            await until(lambda: other.got and client.got)
+            assert (other.got, client.got) == ([view_request(3)], [view_request(4)])
+            assert server.peers.direct_streams == server.peers.open_streams == 2
+            await other.peers.close()
+            await until(lambda: server.peers.direct_streams == 1)
+
+    run(test())
+
+
+def test_the_stream_carries_the_parcels_if_the_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a firewall: no message is lost."""
+
+    async def refused(*_: object) -> Connection:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(peers_module, "connect", refused)
+
+    async def test() -> None:
+        async with server_and_client() as (server, client):
+            client.port.send(server.address, view_request(1))
+            await until(lambda: server.got)
+            server.port.send(client.address, view_request(2))
+            await until(lambda: client.got)
+            assert (server.peers.open_streams, server.peers.direct_streams) == (1, 0)
+
+    run(test())
+
+
+def test_the_loss_of_a_connection_is_the_loss_of_its_stream() -> None:
+    async def test() -> None:
+        async with server_and_client() as (server, client):
+            client.port.send(server.address, view_request(1))
+            await until(lambda: server.got)
+            await server.peers.close()
+            await until(lambda: client.lost)
+            assert client.lost == [server.address]
+            assert not client.peers.direct_streams
+
+    run(test())
+
+
+def test_a_connection_ends_with_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC detects peers that do not answer: what it ends must not stay open."""
+    monkeypatch.setattr(direct, "SHUTDOWN_S", 0.01)
+
+    async def test() -> None:
+        async with pair() as (mine, theirs):
+            end_with(FailedCall(), mine)
+            assert await mine.read() is aio.EOF
+            assert await theirs.read() is aio.EOF
+
+    run(test())
+
+
+class FailedCall:
+    """A call of gRPC that has ended."""
+
+    def add_done_callback(self, callback: Callable[[FailedCall], None]) -> None:
+        callback(self)
+
+
+@pytest.mark.parametrize("first", [b"\0" * 16, b"\0" * 15, b"GET / HTTP/1.1\r\n\r\n", b""])
+def test_a_connection_without_a_ticket_is_ended(first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "TICKET_S", 0.1)
+
+    async def test() -> None:
+        listener = DirectListener("127.0.0.1:0", None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(first)
+        with listener.ticket() as ticket:
+            assert await reader.read() == b""
+            writer.close()
+            mine = await connect("127.0.0.1", listener.port, ticket.number, None)
+            await ticket.connection()
+            mine.abort()
+        await listener.close()
+
+    run(test())
+
+
+def test_a_ticket_is_valid_once_and_until_its_stream_ends() -> None:
+    async def test() -> None:
+        listener = DirectListener("127.0.0.1:0", None)
+        with listener.ticket() as ticket:
+            one = await connect("127.0.0.1", listener.port, ticket.number, None)
+            await ticket.connection()
+            two = await connect("127.0.0.1", listener.port, ticket.number, None)
+            assert await two.read() is aio.EOF
+        assert await one.read() is aio.EOF
+        three = await connect("127.0.0.1", listener.port, ticket.number, None)
+        assert await three.read() is aio.EOF
+        await listener.close()
+
+    run(test())
+
+
+def test_silent_connections_do_not_exhaust_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "TICKET_S", 0.2)
+
+    async def test() -> None:
+        listener = DirectListener("127.0.0.1:0", None)
+        silent = []
+        for _ in range(2 * direct.MAX_STRANGERS):
+            silent.append(await asyncio.open_connection("127.0.0.1", listener.port))
+        ended = [asyncio.create_task(reader.read()) for reader, _ in silent]
+        await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+        assert len(listener.strangers) <= direct.MAX_STRANGERS
+        await asyncio.gather(*ended, return_exceptions=True)
+        for _, writer in silent:
+            writer.close()
+        with listener.ticket() as ticket:
+            mine = await connect("127.0.0.1", listener.port, ticket.number, None)
+            await ticket.connection()
+            mine.abort()
+        await listener.close()
+
+    run(test())
+
+
+def test_parcels_of_any_size_arrive_in_order_however_slowly_they_are_read() -> None:
+    sizes = [1, 100, 70_000, 3_000_000, 5, 40_000_000, 9]
+
+    async def test() -> None:
+        async with pair() as (mine, theirs):
+            sending = asyncio.create_task(send_all(mine, sizes))
+            for size in sizes:
+                await asyncio.sleep(0.01)
+                assert len(await theirs.read()) == size
+            assert await theirs.read() is aio.EOF
+            await sending
+
+    run(test())
+
+
+async def send_all(connection: Connection, sizes: list[int]) -> None:
+    for size in sizes:
+        await connection.write(bytes(size))
+    await connection.end()
+
+
+def test_a_writer_waits_for_a_reader_that_does_not_read() -> None:
+    async def test() -> None:
+        async with pair() as (mine, theirs):
+            written = 0
+
+            async def write() -> None:
+                nonlocal written
+                while True:
+                    await mine.write(bytes(100_000))
+                    written += 1
+
+            writing = asyncio.create_task(write())
+            before = -1
+            while written > before:
+                before = written
+                await asyncio.sleep(0.1)
+            assert not writing.done()
+            for _ in range(before):
+                await theirs.read()
+            await until(lambda: written > before)
+            writing.cancel()
+
+    run(test())
+
+
+@pytest.mark.parametrize("length", [MAX_PARCEL_BYTES + 1, 2**32 - 1])
+def test_a_parcel_that_is_too_long_ends_the_connection(length: int) -> None:
+    async def test() -> None:
+        async with pair() as (mine, theirs):
+            mine.send_ticket(length.to_bytes(4, "big") + b"x")
+            assert await theirs.read() is aio.EOF
+            assert await mine.read() is aio.EOF
+            with pytest.raises(ConnectionError):
+                await mine.write(b"x")
+
+    run(test())
+
+
+class Sink(asyncio.Transport):
+    """Accepts everything."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=10), st.lists(st.integers(1, 50)))
+def test_parcels_do_not_depend_on_how_their_bytes_arrive(parcels: list[bytes], sizes: list[int]) -> None:
+    async def test() -> None:
+        tickets: list[bytes] = []
+        connection = Connection(lambda _, ticket: tickets.append(ticket))
+        connection.connection_made(Sink())
+        data = b"t" * 16 + b"".join(len(parcel).to_bytes(4, "big") + parcel for parcel in parcels) + bytes(4)
+        for size in [*sizes, len(data)]:
+            if data:
+                connection.data_received(data[:size])
+                data = data[size:]
+        assert tickets == [b"t" * 16]
+        assert [await connection.read() for _ in parcels] == parcels
+        assert await connection.read() is aio.EOF
+
+    asyncio.run(test())
+
+
+def test_the_port_cannot_be_opened_at_a_foreign_address() -> None:
+    async def test() -> None:
+        with pytest.raises(OSError):
+            DirectListener("192.0.2.1:7400", None)
+
+    run(test())
