@@ -287,10 +287,14 @@ def client_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write tpcc.json and .md.")
-def tpcc_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+@click.option("--embedded", is_flag=True, help="By threads of one process, in a directory and on SQLite.")
+def tpcc_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None, embedded: bool) -> None:
     """TPC-C by eight processes on three nodes, and on PostgreSQL with and without synchronous standbys."""
     from benchmarks.tpcc import measuring
 
+    if embedded:
+        _tpcc_embedded(quick, as_json, scratch)
+        return
     effort = measuring.QUICK if quick else measuring.FULL
     with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
         Path(directory).chmod(0o755)  # PostgreSQL runs as another user
@@ -303,6 +307,17 @@ def tpcc_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) 
         Console().print(measuring.table(measured))
     if any(each.violations for each in measured):
         raise SystemExit("\n".join(violation for each in measured for violation in each.violations))
+
+
+def _tpcc_embedded(quick: bool, as_json: bool, scratch: Path | None) -> None:
+    from benchmarks.tpcc import embedded
+
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        effort = embedded.QUICK if quick else embedded.FULL
+        measured, violations = embedded.measure(effort, Path(directory), progress)
+    click.echo(json.dumps([each._asdict() for each in measured]) if as_json else "\n".join(m.line() for m in measured))
+    if violations:
+        raise SystemExit("\n".join(violations))
 
 
 @main.command("cluster")

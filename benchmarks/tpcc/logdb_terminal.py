@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import logdb
 from benchmarks.tpcc.workload import Customer, Line, NewOrder, Payment, Row, Scale, StockLevel, initial_rows
+from logdb.keys import prefix_range
 
 LETTERS: Final = {
     "item": b"i", "warehouse": b"w", "stock": b"s", "district": b"d", "customer": b"c", "orders": b"o",
@@ -47,11 +48,18 @@ def _latest_first(warehouse: int, district: int, customer: int, order: int) -> b
 
 
 pack: Final = json.JSONEncoder(separators=(",", ":")).encode
+unpack: Final = json.JSONDecoder().decode
 
 
 def packed(columns: dict[str, Any]) -> bytes:
     """The columns as a value."""
     return pack(columns).encode()
+
+
+def unpacked(value: bytes) -> dict[str, Any]:
+    """The columns of a value."""
+    row: dict[str, Any] = unpack(value.decode())
+    return row
 
 
 def pairs(rows: Iterable[Row]) -> Iterator[tuple[bytes, bytes]]:
@@ -103,8 +111,7 @@ class LogDBTerminal:
 def _row(txn: logdb.Transaction, key: bytes) -> dict[str, Any]:
     value = txn.get(key)
     assert value is not None, key
-    row: dict[str, Any] = json.loads(value)
-    return row
+    return unpacked(value)
 
 
 def _new_order(txn: logdb.Transaction, order: NewOrder) -> int:
@@ -116,7 +123,7 @@ def _new_order(txn: logdb.Transaction, order: NewOrder) -> int:
     found = txn.multi_get([key_of("warehouse", warehouse), district_key, customer_key, *items, *stocks])
     if any(item not in found for item in items):
         return 0
-    row = json.loads(found[district_key])
+    row = unpacked(found[district_key])
     number: int = row["next_order"]
     txn[district_key] = packed(row | {"next_order": number + 1})
     txn[key_of("orders", warehouse, district, number)] = packed(
@@ -125,8 +132,8 @@ def _new_order(txn: logdb.Transaction, order: NewOrder) -> int:
     txn[key_of("open_order", warehouse, district, number)] = packed({})
     txn[_latest_first(warehouse, district, customer, number)] = b""
     for at, (line, item, stock) in enumerate(zip(lines, items, stocks, strict=True), 1):
-        price = json.loads(found[item])["price"]
-        txn[stock] = packed(_taken(json.loads(found[stock]), line, warehouse))
+        price = unpacked(found[item])["price"]
+        txn[stock] = packed(_taken(unpacked(found[stock]), line, warehouse))
         txn[key_of("line", warehouse, district, number, at)] = packed(
             {"item": line.item, "supplier": line.supplier, "quantity": line.quantity,
              "amount": line.quantity * price, "delivered": 0}
@@ -161,7 +168,7 @@ def _payment(txn: logdb.Transaction, payment: Payment) -> None:
         key_of("district", payment.warehouse, payment.district),
         key_of("customer", customer.warehouse, customer.district, number),
     ]
-    rows = [json.loads(value) for value in txn.multi_get(keys).values()]
+    rows = [unpacked(value) for value in txn.multi_get(keys).values()]
     for key, row in zip(keys[:2], rows[:2], strict=True):
         txn[key] = packed(row | {"ytd": row["ytd"] + amount})
     paid = rows[2]
@@ -184,24 +191,25 @@ def _order_status(txn: logdb.Transaction, customer: Customer) -> tuple[int, int]
 
 
 def _delivery(txn: logdb.Transaction, warehouse: int, carrier: int) -> int:
-    districts = [key_of("open_order", warehouse, district) for district in range(1, 11)]
-    oldest = [next(iter(txn.scan(prefix=prefix, limit=1)), None) for prefix in districts]
-    opened = [(district, found[0]) for district, found in enumerate(oldest, 1) if found]
-    for district, key in opened:
-        number = _number_at_the_end(key)
+    """Three journeys: the oldest order of each district; these with their lines; their customers."""
+    districts = [prefix_range(key_of("open_order", warehouse, district)) for district in range(1, 11)]
+    opened = [rows[0][0] for rows in txn.multi_scan(districts, limit=1) if rows]
+    places = [NUMBERS[3].unpack(key[1:]) for key in opened]
+    wanted = [prefix_range(key_of(table, *place)) for table in ("orders", "line") for place in places]
+    found = txn.multi_scan(wanted)
+    amounts: dict[bytes, int] = {}
+    for key, place, ((order_key, value),), lines in zip(opened, places, found, found[len(places) :], strict=False):
         del txn[key]
-        order_key = key_of("orders", warehouse, district, number)
-        order = _row(txn, order_key)
+        order = unpacked(value)
         txn[order_key] = packed(order | {"carrier": carrier})
-        amount = 0
-        for line_key, value in list(txn.scan(prefix=key_of("line", warehouse, district, number))):
-            line = json.loads(value)
-            amount += line["amount"]
+        rows = [(line_key, unpacked(line)) for line_key, line in lines]
+        for line_key, line in rows:
             txn[line_key] = packed(line | {"delivered": 1})
-        customer_key = key_of("customer", warehouse, district, order["customer"])
-        customer = _row(txn, customer_key)
-        changed = {"balance": customer["balance"] + amount, "deliveries": customer["deliveries"] + 1}
-        txn[customer_key] = packed(customer | changed)
+        amounts[key_of("customer", *place[:2], order["customer"])] = sum(line["amount"] for _, line in rows)
+    for key, value in txn.multi_get(list(amounts)).items():
+        customer = unpacked(value)
+        changed = {"balance": customer["balance"] + amounts[key], "deliveries": customer["deliveries"] + 1}
+        txn[key] = packed(customer | changed)
     return len(opened)
 
 
@@ -209,9 +217,9 @@ def _stock_level(txn: logdb.Transaction, level: StockLevel) -> int:
     next_order = _row(txn, key_of("district", level.warehouse, level.district))["next_order"]
     first = key_of("line", level.warehouse, level.district, max(1, next_order - LAST_ORDERS))
     lines = txn.scan(first, _after(key_of("line", level.warehouse, level.district)))
-    items = {json.loads(value)["item"] for _, value in lines}
+    items = {unpacked(value)["item"] for _, value in lines}
     stocks = txn.multi_get([key_of("stock", level.warehouse, item) for item in items])
-    return sum(1 for value in stocks.values() if json.loads(value)["quantity"] < level.threshold)
+    return sum(1 for value in stocks.values() if unpacked(value)["quantity"] < level.threshold)
 
 
 def violations(db: logdb.Database, scale: Scale) -> list[str]:
@@ -221,7 +229,7 @@ def violations(db: logdb.Database, scale: Scale) -> list[str]:
 
     def rows(table: str, *numbers: int) -> list[tuple[int, dict[str, Any]]]:
         prefix = key_of(table, *numbers)
-        return [(_number_at_the_end(key), json.loads(value)) for key, value in snapshot.scan(prefix=prefix)]
+        return [(_number_at_the_end(key), unpacked(value)) for key, value in snapshot.scan(prefix=prefix)]
 
     for warehouse in range(1, scale.warehouses + 1):
         districts = rows("district", warehouse)

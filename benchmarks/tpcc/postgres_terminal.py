@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -51,15 +52,14 @@ def load(address: str, scale: Scale) -> None:
         connection.execute("ANALYZE")
 
 
-class PostgresTerminal:
-    """See `Terminal`."""
+class SqlTerminal(ABC):
+    """See `Terminal`: the transactions in SQL."""
 
-    def __init__(self, address: str) -> None:
-        import psycopg
+    _connection: Any
 
-        self._connection: Any = psycopg.connect(address)
-        self._connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
-        self._again = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+    @abstractmethod
+    def _run(self, body: Callable[..., Any], *arguments: Any) -> Any:
+        """Call `body(execute, ...)` in a transaction."""
 
     def new_order(self, order: NewOrder) -> int:
         return int(self._run(_new_order, order))
@@ -80,6 +80,17 @@ class PostgresTerminal:
     def close(self) -> None:
         self._connection.close()
 
+
+class PostgresTerminal(SqlTerminal):
+    """See `Terminal`."""
+
+    def __init__(self, address: str) -> None:
+        import psycopg
+
+        self._connection = psycopg.connect(address)
+        self._connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        self._again = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+
     def _run(self, body: Callable[..., Any], *arguments: Any) -> Any:
         while True:
             try:
@@ -95,7 +106,8 @@ Execute = Callable[[str, Sequence[object]], Any]
 def _new_order(execute: Execute, order: NewOrder) -> int:
     place = (order.warehouse, order.district)
     wanted = [line.item for line in order.lines]
-    prices = dict(execute("SELECT id, price FROM item WHERE id = ANY(%s)", (wanted,)).fetchall())
+    marks = ", ".join(["%s"] * len(wanted))
+    prices = dict(execute(f"SELECT id, price FROM item WHERE id IN ({marks})", wanted).fetchall())
     if len(prices) < len(wanted):
         return 0
     execute("SELECT tax FROM warehouse WHERE id = %s", (order.warehouse,)).fetchone()
@@ -135,7 +147,7 @@ def _payment(execute: Execute, payment: Payment) -> None:
     note = f"{number},{customer.district},{customer.warehouse},{payment.district},{payment.warehouse},{amount};"
     execute(
         "UPDATE customer SET balance = balance - %s, paid = paid + %s, payments = payments + 1,"
-        " data = CASE WHEN credit = 'BC' THEN left(%s || data, 500) ELSE data END"
+        " data = CASE WHEN credit = 'BC' THEN substr(%s || data, 1, 500) ELSE data END"
         f" WHERE {IN_PLACE} AND id = %s",
         (amount, amount, note, customer.warehouse, customer.district, number),
     )

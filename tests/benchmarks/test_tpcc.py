@@ -5,17 +5,50 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import logdb
-from benchmarks.tpcc import logdb_terminal
+from benchmarks.tpcc import embedded, logdb_terminal, sqlite_terminal
 from benchmarks.tpcc.logdb_terminal import LogDBTerminal, key_of
 from benchmarks.tpcc.measuring import Measured, Turn, rows
-from benchmarks.tpcc.workload import MIX, Customer, Inputs, Line, NewOrder, Payment, Scale, StockLevel, last_name
+from benchmarks.tpcc.sqlite_terminal import SqliteTerminal
+from benchmarks.tpcc.workload import (
+    MIX,
+    Customer,
+    Inputs,
+    Line,
+    NewOrder,
+    Payment,
+    Scale,
+    StockLevel,
+    Terminal,
+    last_name,
+)
 
 SCALE = Scale(warehouses=2, customers=30, items=60, orders=12)
+
+
+class Recorded:
+    """Notes what a terminal returns."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.results: list[Any] = []
+        for name in (*(name for name, _ in MIX), "close"):
+            setattr(self, name, self._noted(getattr(terminal, name)))
+
+    def _noted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            self.results.append(result := method(*arguments))
+            return result
+
+        return noted
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
 
 
 @pytest.fixture
@@ -33,6 +66,26 @@ def test_a_mix_of_all_transactions_keeps_the_conditions(db: logdb.Database) -> N
     assert set(done) == {name for name, _ in MIX}
     assert logdb_terminal.violations(db, SCALE) == []
     terminal.close()
+
+
+def test_sqlite_returns_the_same(db: logdb.Database, tmp_path: Path) -> None:
+    sqlite_terminal.load(tmp_path / "sqlite", SCALE)
+    sqlite = SqliteTerminal(tmp_path / "sqlite")
+    terminals = [Recorded(LogDBTerminal(db)), Recorded(sqlite)]
+    for terminal in terminals:
+        inputs = Inputs(SCALE, 1, random.Random(7))
+        for _ in range(150):
+            inputs.run_one(terminal)
+        terminal.close()
+    assert terminals[0].results == terminals[1].results
+
+
+def test_embedded_databases_take_turns(tmp_path: Path) -> None:
+    effort = embedded.Effort(SCALE, threads=(1, 2), rounds=1, turn_s=0.05)
+    measured, violations = embedded.measure(effort, tmp_path, lambda text: None)
+    assert [each.threads for each in measured] == [1, 2]
+    assert violations == []
+    assert all(min(each.rates.values()) > 0 for each in measured)
 
 
 def test_a_lost_order_and_a_lost_payment_break_conditions(db: logdb.Database) -> None:
