@@ -380,7 +380,9 @@ class KeyMap:
         if deleted is None:
             return self._written_between(start, end, since, at)
         written = self._written_between(start, deleted.start + b"\0", since, at)
-        return Changed(deleted.start, deleted.version) if written is None else written
+        if written is not None and written.key < deleted.start:
+            return written
+        return Changed(deleted.start, max(deleted.version, written.version if written is not None else 0))
 
     def _written_between(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
         found: Changed | None = None

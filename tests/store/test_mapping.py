@@ -182,6 +182,18 @@ def test_a_range_is_checked_while_a_checkpoint_ends() -> None:
     assert key_map.changed(b"l", None, 4, 5) is None
 
 
+def test_a_change_of_a_range_has_the_newest_version_of_its_key() -> None:
+    """A key that was put and then deleted with a range was reported with the version of the put."""
+    key_map = KeyMap(Values(lambda gsn, shard: pytest.fail("nothing to read")), None)
+    key_map.apply(1, {b"k": b"v"})
+    key_map.apply(2, {}, [(b"k", b"l")])
+    assert key_map.changed(b"a", None, 0, 2) == (b"k", 2)
+    key_map.apply(3, {b"k": b"v"})
+    assert key_map.changed(b"a", None, 0, 3) == (b"k", 3)
+    key_map.apply(4, {b"b": b"v"})
+    assert key_map.changed(b"a", None, 0, 4) == (b"b", 4)
+
+
 def test_a_run_that_cannot_be_opened_leaves_no_environment_open(tmp_path: Path) -> None:
     """Its environment stayed open, and the next opening used it for the new file."""
     history = History(seed=7, steps=10)
