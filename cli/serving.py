@@ -49,6 +49,11 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
     metavar="S",
     help="Delete what has expired (keys with a ttl, entries of named logs) every S seconds.",
 )
+@click.option(
+    "--cold",
+    metavar="URL",
+    help="Copy the log's segments to this directory or store (s3://...) before compactions remove them.",
+)
 @click.option("--certificate", type=FILE, metavar="FILE", help="The server's certificate (PEM); enables TLS.")
 @click.option("--certificate-key", "key", type=FILE, metavar="FILE", help="Its key, if it is in another file.")
 @click.option("--ca", type=FILE, metavar="FILE", help="Require a client certificate that this CA has signed.")
@@ -62,6 +67,7 @@ def serve(
     log_level: str,
     compact_above: float | None,
     sweep_interval: float,
+    cold: str | None,
     **files: Path | None,
 ) -> None:
     """Serve the database in a directory to `logdb.connect` and to commands with --endpoints.
@@ -93,5 +99,6 @@ def serve(
             ready=lambda address: click.echo(f"ready: {path} at {address}"),
             compact_above=compact_above,
             sweep_interval=sweep_interval,
+            cold=cold,
             progress=tick,
         )

@@ -92,6 +92,7 @@ async def open(
     create: bool = True,
     compact_above: float | None = None,
     sweep_interval: float | None = opening.SWEEP_INTERVAL_S,
+    cold: str | PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
     """As `logdb.open`; the replay runs in a thread."""
@@ -102,6 +103,7 @@ async def open(
         create=create,
         compact_above=compact_above,
         sweep_interval=sweep_interval,
+        cold=cold,
         progress=progress,
     )
     opened = asyncio.get_running_loop().run_in_executor(None, call)

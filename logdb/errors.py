@@ -18,6 +18,7 @@
     |   |-- ValueTooLarge
     |   `-- TransactionTooLarge
     |-- BackupError             give up    a backup cannot be continued or restored as asked; the message says why
+    |-- ColdTierError           give up    the cold tier is of another database, or lacks what the log has trimmed
     |-- DatabaseClosed          give up    used after close(), or inherited from the parent process by a fork()
     |-- NotADatabase            give up    the directory holds something else
     |-- UnsupportedFormat       give up    written by a version of LogDB newer than this one
@@ -39,6 +40,7 @@ __all__ = [
     "AccessDenied",
     "Advice",
     "BackupError",
+    "ColdTierError",
     "ConflictError",
     "Corruption",
     "DatabaseClosed",
@@ -277,6 +279,11 @@ class DatabaseClosed(LogDBError):
 class BackupError(LogDBError):
     """A backup cannot be continued or restored as asked: it is of another database, has no such version, or its target
     is not empty. Nothing was changed."""
+
+
+class ColdTierError(LogDBError):
+    """A place cannot be the cold tier of this database: it is that of another one or of another copy, it lacks records
+    that the log has trimmed, or it was removed. Nothing was changed."""
 
 
 class NotADatabase(LogDBError):

@@ -59,7 +59,9 @@ class ClusterSource(RemoteSource[ClusterBackend]):
 
     # ---- plans
 
-    async def _lay_out(self, version: int, first: int, floor: Floor | None, part_bytes: int) -> Layout:
+    async def _lay_out(
+        self, version: int, first: int, floor: Floor | None, part_bytes: int, since: int | None
+    ) -> Layout:
         host, ranges, copies_from, time = self._host, [(first, version + 1)], 0, None
         if floor is not None:
             copies_from = floor.copies_from

@@ -148,7 +148,7 @@ class DirectorySource(SnapshotSource):
             return None
 
     def commits(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
-        records = self._opened().log.scan(first, end)
+        records = self._opened().records.scan(first, end)
         return ((record.gsn, record.payload) for record in records if record.tag == COMMIT)
 
 

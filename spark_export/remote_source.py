@@ -69,8 +69,11 @@ class RemoteSource(SnapshotSource, Generic[H]):
         self._host: H = host
 
     @abstractmethod
-    async def _lay_out(self, version: int, first: int, floor: Floor | None, part_bytes: int) -> Layout:
-        """Plan the parts of the log from record `first` on that have a version; without `floor` only commits count."""
+    async def _lay_out(
+        self, version: int, first: int, floor: Floor | None, part_bytes: int, since: int | None
+    ) -> Layout:
+        """Plan the parts of the log from record `first` on that have a version, and the changes after `since`; without
+        `floor` only commits count."""
 
     @abstractmethod
     async def _lease(self, holder: object, version: int) -> None: ...
@@ -149,13 +152,14 @@ class RemoteSource(SnapshotSource, Generic[H]):
             raise ValueError(f"there are no changes after version {since} up to version {version}")
         if request.changes_only:
             assert since is not None
-            return version, Floor(since), await self._lay_out(version, since + 1, None, request.part_bytes)
+            return version, Floor(since), await self._lay_out(version, since + 1, None, request.part_bytes, since)
         try:
             floor = await self._lease_floor(holder)
             await host.at(version)  # a compaction may have passed it before the lease
             if since is not None:
                 await host.at(since)
-            return version, floor, await self._lay_out(version, max(floor.version, 1), floor, request.part_bytes)
+            first, part_bytes = max(floor.version, 1), request.part_bytes
+            return version, floor, await self._lay_out(version, first, floor, part_bytes, since)
         finally:
             asyncio.get_running_loop().call_later(PLANNER_LEASE_S, host.end, holder)
 

@@ -29,9 +29,11 @@ class ServerSource(RemoteSource[RemoteBackend]):
 
     LARGE_VALUES_AT_ONCE = 16
 
-    async def _lay_out(self, version: int, first: int, floor: Floor | None, part_bytes: int) -> Layout:
+    async def _lay_out(
+        self, version: int, first: int, floor: Floor | None, part_bytes: int, since: int | None
+    ) -> Layout:
         host = self._host
-        layout = await host.layout(version)
+        layout = await host.layout(version, since)
         time = await host.time_of(version) if version else None
         bounds = pairwise([*layout.firsts, layout.end])
         parts = [SegmentPart("", host.path, *bound, size) for bound, size in zip(bounds, layout.sizes, strict=True)]

@@ -33,6 +33,7 @@ MADE: list[errors.LogDBError] = [
         kind("why")
         for kind in (errors.Unavailable, errors.ReadOnly, errors.AccessDenied, errors.NotADatabase, errors.BackupError)
     ),
+    errors.ColdTierError("why"),
 ]
 
 

@@ -19,6 +19,8 @@ FLOORS = [
     ["logdb.system"],
     ["logdb.log.contract"],
     ["logdb.log.segments"],
+    ["logdb.backups.places"],
+    ["logdb.backups.parts"],
     ["logdb.log.record_clock", "logdb.log.policies"],
     ["logdb.cores.effects"],
     ["logdb.log.requests"],

@@ -32,6 +32,7 @@ def open(
     create: bool = True,
     compact_above: float | None = None,
     sweep_interval: float | None = SWEEP_INTERVAL_S,
+    cold: str | PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
     """Open the database in the directory `path`, and create one there if the directory is missing or empty and `create`
@@ -43,10 +44,15 @@ def open(
     `compact_above`: a share from 0 to 1. When more than this share of the log is garbage, and the log has 64 MiB, it is
     compacted in the background as by `Database.compact`; then only the newest and pinned versions stay readable.
     `sweep_interval`: the time in seconds between two sweeps, which delete in the background what has expired, as
-    `Database.sweep`; None: never. A database without keys or named logs that expire is only looked at. `progress`:
-    called during the replay with (records done, records in all).
+    `Database.sweep`; None: never. A database without keys or named logs that expire is only looked at.
 
-    Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable, TypeError, ValueError.
+    `cold`: the cold tier of the database from now on, a directory or a URL of fsspec ("s3://bucket/folder"). Segments
+    of the log are copied there before compactions remove them, and older versions are read there. The directory
+    remembers it, so later openings need not name it. `progress`: called during the replay with (records done, records
+    in all).
+
+    Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable, ReadOnly, TypeError, ValueError;
+    ColdTierError; ModuleNotFoundError for a URL without fsspec.
     """
     return Database(
         open_backend(
@@ -55,6 +61,7 @@ def open(
             create=create,
             compact_above=compact_above,
             sweep_interval=sweep_interval,
+            cold=cold,
             progress=progress,
         )
     )
@@ -175,13 +182,14 @@ def open_backend(
     create: bool,
     compact_above: float | None = None,
     sweep_interval: float | None = None,
+    cold: str | PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EmbeddedBackend:
     """The backend of a directory or of memory. Raises as `open`."""
     above = checked_share(compact_above)
     if sweep_interval is not None:
         check_seconds("sweep_interval", sweep_interval)
-    backend = _opened(path, read_only, create, above, progress)
+    backend = _opened(path, read_only, create, above, cold, progress)
     if sweep_interval is not None and not read_only:
         backend.sweep_every(sweep_interval)
     return backend
@@ -192,17 +200,20 @@ def _opened(
     read_only: bool,
     create: bool,
     above: float | None,
+    cold: str | PathLike[str] | None,
     progress: Callable[[int, int], None] | None,
 ) -> EmbeddedBackend:
     if path == IN_MEMORY:
         if read_only:
             raise ValueError("a database in memory has nothing to read yet: open it for writing")
+        if cold is not None:
+            raise ValueError("a database in memory has no segments for a cold tier")
         return EmbeddedBackend.in_memory()
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be a str or a path, not {type(path).__name__}")
     try:
         return EmbeddedBackend.open(
-            Path(path), read_only=read_only, create=create, compact_above=above, progress=progress
+            Path(path), read_only=read_only, create=create, compact_above=above, cold=cold, progress=progress
         )
     except FileNotFoundError as error:
         raise Unavailable(

@@ -109,6 +109,10 @@ class Stats(NamedTuple):
 
     None for a mapping server: `sync_s`, about the median time of a sync in seconds; `leased_snapshots`: snapshots in
     use; `process_bytes`: memory of the process.
+
+    None without a cold tier: `cold_bytes`, `cold_version`: its size, and the version up to which it has the log;
+    `cold_failures`: failed attempts to write there since the last success; `cold_cache_bytes`: of its segments that are
+    kept for reads.
     """
 
     path: str
@@ -129,6 +133,10 @@ class Stats(NamedTuple):
     sync_s: float | None = None
     leased_snapshots: int | None = None
     process_bytes: int | None = None
+    cold_bytes: int | None = None
+    cold_version: int | None = None
+    cold_failures: int | None = None
+    cold_cache_bytes: int | None = None
 
 
 def stats_of(

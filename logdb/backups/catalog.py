@@ -1,4 +1,5 @@
 """The backups in a place: a manifest for each, written when all of its parts are durable, and the chains they form.
+A cold tier is read as backups, too.
 
     000001.json                        manifest of backup 1, a full one
     000001-00000000000000000001.log    its first part, from record 1 on (`parts.py`)
@@ -20,6 +21,7 @@ from google_crc32c import value
 from logdb.api.timestamps import moment
 from logdb.backups.parts import Part, records_of
 from logdb.backups.places import Place
+from logdb.embedded.cold.tier import Manifest, read_manifest
 from logdb.errors import BackupError, Corruption, FutureVersion, UnsupportedFormat, VersionTrimmed
 from logdb.log.contract import LogRecord
 from logdb.store.records import COMMIT, decode_commit
@@ -84,6 +86,24 @@ def write_manifest(place: Place, backup: Backup) -> None:
 def chains(place: Place) -> list[Chain]:
     """The chains in a place, the oldest first. Raises BackupError (the place has none), Corruption (a manifest is
     damaged or missing), UnsupportedFormat."""
+    tier = read_manifest(place)
+    return _chains_of_backups(place) if tier is None else _chains_of_tier(tier)
+
+
+def _chains_of_tier(tier: Manifest) -> list[Chain]:
+    """The versions that a cold tier can restore: a chain of one backup from each of its eras on."""
+    found: list[Chain] = []
+    for era in tier.eras:
+        parts = tuple(segment.part for segment in tier.segments if segment.part.first >= era.first)
+        if era.compacted_at < tier.end and parts:
+            time = parts[-1].last_time
+            number, version = len(found) + 1, tier.end - 1
+            oldest = era.compacted_at
+            found.append((Backup(number, LOG, True, tier.log_id, 0, version, oldest, time, time, tier.source, parts),))
+    return found
+
+
+def _chains_of_backups(place: Place) -> list[Chain]:
     names = sorted(name for name in place.sizes() if _NAME.fullmatch(name))
     found: list[list[Backup]] = []
     for name in names:

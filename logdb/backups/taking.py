@@ -30,6 +30,7 @@ from logdb.backups.catalog import CHANGES, LOG, Backup, Chain, chains, write_man
 from logdb.backups.parts import PART_BYTES, PartWriter, frames_of, log_id_of, records_of
 from logdb.backups.places import DirectoryPlace, Place, place_of
 from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.cold.tier import read_manifest
 from logdb.embedded.snapshot_plan import DirectoryPlan, pin, pin_at
 from logdb.errors import BackupError, FutureVersion, VersionTrimmed
 from logdb.log.contract import LogRecord
@@ -94,6 +95,8 @@ def back_up(
         if Path(place.location()).resolve().is_relative_to(source):
             raise BackupError(f"{place.location()} is in the directory of the database; use one outside of {source}")
     with place.lock():
+        if read_manifest(place) is not None:
+            raise BackupError(f"{place.location()} is a cold tier, which has no room for backups; use another place")
         found = chains(place)
         if isinstance(host, EmbeddedBackend) and isinstance(host.log, LocalLog):
             return _LogBackup(db, host, host.log, place, found, full, tick, part_bytes).run()

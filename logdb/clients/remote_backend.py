@@ -392,9 +392,9 @@ class RemoteBackend(RequestBackend):
 
     # ---- the log itself
 
-    async def layout(self, version: int) -> pb.Laid:
-        """The files and records of the snapshot at a version. Raises Unavailable."""
-        return (await self.connection.call(pb.Request(layout=pb.Layout(version=version)))).laid
+    async def layout(self, version: int, since: int | None = None) -> pb.Laid:
+        """The files and records of the snapshot at a version, and of the changes after `since`. Raises Unavailable."""
+        return (await self.connection.call(pb.Request(layout=pb.Layout(version=version, since=since)))).laid
 
     async def frames(self, first: int, end: int) -> tuple[bytes, int]:
         """(frames of the records from `first` on, the next record after them). Raises VersionTrimmed."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, Backend
 from logdb.api.results import Change
 from logdb.embedded.acknowledgements import Acknowledgements
 from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.cold.reads import VERBS
 from logdb.embedded.feed import Feed
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.store.key_map import Rows
@@ -61,7 +62,8 @@ class CoroutineFeed(AsyncChangeFeed):
         budget.left -= BATCH_KEYS
         if budget.left < 0:
             await budget.end()
-        return feed.poll(0) or await asyncio.get_running_loop().run_in_executor(self._thread, feed.poll, timeout)
+        found = None if feed.is_cold else feed.poll(0)
+        return found or await asyncio.get_running_loop().run_in_executor(self._thread, feed.poll, timeout)
 
     async def close(self) -> None:
         """End the feed and its thread."""
@@ -76,6 +78,8 @@ def _at_once(
     name = verb.__name__
 
     async def called(self: CoroutineBackend, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.embedded.cold is not None and name in VERBS:
+            return cast(T, await asyncio.to_thread(getattr(self.embedded, name), *args, **kwargs))
         answer: T = getattr(self.embedded, name)(*args, **kwargs)
         budget = self.budget
         budget.left -= 1
@@ -128,6 +132,19 @@ class Items(Generic[T]):
         self._items.close()  # type: ignore[attr-defined]
 
 
+class SlowItems(Items[T]):
+    """As `Items`, of an iterator that may read the cold tier: each item is read in a thread."""
+
+    __slots__ = ()
+
+    async def __anext__(self) -> T:
+        end = object()
+        item = await asyncio.to_thread(next, self._items, end)
+        if item is end:
+            raise StopAsyncIteration
+        return cast(T, item)
+
+
 class CoroutineBackend(AsyncBackend):
     """An AsyncBackend over `embedded`. `sync_in_loop`: see `Acknowledgements`."""
 
@@ -169,6 +186,8 @@ class CoroutineBackend(AsyncBackend):
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """See `Backend.get`."""
+        if at is not None and self._is_cold(at):
+            return await asyncio.to_thread(self.embedded.get, key, at)
         value = self.embedded.get(key, at)
         budget = self.budget
         budget.left -= 1 if value is None else 1 + (len(value) >> 10)
@@ -178,6 +197,8 @@ class CoroutineBackend(AsyncBackend):
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """See `Backend.multi_get`."""
+        if at is not None and self._is_cold(at):
+            return await asyncio.to_thread(self.embedded.multi_get, keys, at)
         answer = self.embedded.multi_get(keys, at)
         budget = self.budget
         found = answer[1]
@@ -196,7 +217,8 @@ class CoroutineBackend(AsyncBackend):
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
         """See `Backend.scan`."""
-        return Items(self.embedded.scan(start, end, at, reverse=reverse, limit=limit), self.budget, BATCH_KEYS)
+        kind = SlowItems if at is not None and self._is_cold(at) else Items
+        return kind(self.embedded.scan(start, end, at, reverse=reverse, limit=limit), self.budget, BATCH_KEYS)
 
     async def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
@@ -216,7 +238,13 @@ class CoroutineBackend(AsyncBackend):
 
     def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
         """See `Backend.history`."""
-        return Items(self.embedded.history(key, at), self.budget, 1)
+        kind = Items if self.embedded.cold is None else SlowItems
+        return kind(self.embedded.history(key, at), self.budget, 1)
+
+    def _is_cold(self, at: int) -> bool:
+        """Whether a version is read from the cold tier."""
+        cold = self.embedded.cold
+        return cold is not None and cold.has(at)
 
     def new_txn_id(self) -> TxnId:
         """See `Backend.new_txn_id`."""

@@ -27,7 +27,11 @@ from typing import Any, Final
 
 from logdb.api.backend import Progress
 from logdb.api.results import Compacted
+from logdb.backups.places import Place, place_of
 from logdb.embedded.checkpointer import Checkpointer
+from logdb.embedded.cold.history import ColdHistory, attached_to, checked_place
+from logdb.embedded.cold.reads import VERBS, TieredReads
+from logdb.embedded.cold.tiered_log import TieredLog
 from logdb.embedded.commits import Commits
 from logdb.embedded.compactor import Compactor
 from logdb.embedded.directory import Directory
@@ -59,7 +63,8 @@ class EmbeddedBackend(Reads):
     and `checkpointer` (None in memory and for a reader). Reads are inherited: a bound get would take 6% longer.
 
     `path`: the directory, or ":memory:". `incarnation`: drawn at each opening; versions that are not durable belong to
-    one incarnation, and the next one may use their numbers for other transactions.
+    one incarnation, and the next one may use their numbers for other transactions. `cold`: the cold tier, if there is
+    one.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class EmbeddedBackend(Reads):
         if self.checkpointer is not None:
             self.checkpointer.on_rest = self.compactor.look
         self._sweeps: SweepThread | None = None
+        self.cold: ColdHistory | None = None
         self._checkpoint = checkpoint
         self._one_close = threading.Lock()
         own(self)
@@ -109,6 +115,7 @@ class EmbeddedBackend(Reads):
         create: bool,
         overlay_bytes: int = OVERLAY_BYTES,
         compact_above: float | None = None,
+        cold: str | os.PathLike[str] | None = None,
         log_options: Mapping[str, Any] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> EmbeddedBackend:
@@ -117,7 +124,9 @@ class EmbeddedBackend(Reads):
         `progress`: called with the number of records replayed, and of those to replay. Raises as `logdb.open`.
         """
         try:
-            return cls._opened(path, read_only, create, overlay_bytes, compact_above, log_options or {}, progress)
+            place = None if cold is None else checked_place(path, cold)
+            options = log_options or {}
+            return cls._opened(path, read_only, create, overlay_bytes, compact_above, place, options, progress)
         except FileNotFoundError:  # the log was trimmed while a reader opened it: the caller may try again
             raise
         except OSError as error:
@@ -131,13 +140,14 @@ class EmbeddedBackend(Reads):
         create: bool,
         overlay_bytes: int,
         compact_above: float | None,
+        place: Place | None,
         log_options: Mapping[str, Any],
         progress: Callable[[int, int], None] | None,
     ) -> EmbeddedBackend:
         directory = Directory.open(path, writable=not read_only, create=create)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
-            opening = path, directory, read_only, overlay_bytes, compact_above, log_options, progress
+            opening = path, directory, read_only, overlay_bytes, compact_above, place, log_options, progress
             try:
                 backend = cls._open(*opening)
             except Corruption as damage:
@@ -157,6 +167,7 @@ class EmbeddedBackend(Reads):
         read_only: bool,
         overlay_bytes: int,
         compact_above: float | None,
+        place: Place | None,
         log_options: Mapping[str, Any],
         progress: Callable[[int, int], None] | None,
     ) -> EmbeddedBackend:
@@ -183,6 +194,7 @@ class EmbeddedBackend(Reads):
                 compact_above=compact_above,
             )
             recover(backend.machine, backend.checkpointer, progress)
+            backend._attach_cold(place)  # before the first compaction
             if backend.checkpointer is not None:
                 backend.checkpointer.maybe_checkpoint()
                 backend.compactor.look()
@@ -194,7 +206,34 @@ class EmbeddedBackend(Reads):
         """An empty database; closing it discards it."""
         return cls(":memory:", MemoryLog(), None)
 
+    def _attach_cold(self, place: Place | None) -> None:
+        """Use a cold tier from now on (None: that of the directory, if it has one). Raises ColdTierError, Corruption,
+        Unavailable, ReadOnly."""
+        path = Path(self.path)
+        attached = attached_to(path)
+        if place is None and attached is None:
+            return
+        is_new = place is not None and place.location() != attached
+        if is_new:
+            self.machine.check_writable()
+        cold = ColdHistory(
+            self.machine, place or place_of(attached or ""), self.log_id, path, writable=not self.read_only
+        )
+        if is_new:
+            cold.attach()
+        reads = TieredReads(self.machine, self.snapshots, cold)
+        for verb in VERBS:
+            setattr(self, verb, getattr(reads, verb))
+        self.compactor.release = cold.release
+        self.cold = cold
+        cold.start()
+
     # ---- properties
+
+    @property
+    def records(self) -> OrderedLog | TieredLog:
+        """The log, with the records of the cold tier if there is one."""
+        return self.log if self.cold is None else self.cold.log
 
     @property
     def closed(self) -> bool:
@@ -225,8 +264,8 @@ class EmbeddedBackend(Reads):
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> Feed:
         """Commits after `since` (None: from now on). Raises VersionTrimmed, FutureVersion."""
-        after = self.machine.version() if since is None else self.snapshots.at(since)
-        return Feed(self.machine, after, prefix, keys)
+        after = self.machine.version() if since is None else self.at(since)
+        return Feed(self.machine, after, prefix, keys, self.cold)
 
     # ---- upkeep
 
@@ -246,6 +285,7 @@ class EmbeddedBackend(Reads):
             "sync_s": machine.log.sync_s,
             "leased_snapshots": len(self.snapshots.leased()),
             "process_bytes": resident_bytes(),
+            **({} if self.cold is None else self.cold.measures()),
         }
 
     def checkpoint(self, progress: Progress = None) -> int:
@@ -300,6 +340,8 @@ class EmbeddedBackend(Reads):
             steps.callback(self._close_log)
             steps.callback(self._mark_closed)
             self.compactor.begin_to_stop()
+            if self.cold is not None:
+                steps.callback(self.cold.close)
             if self.checkpointer is not None:
                 self.checkpointer.stop()  # it may have begun a compaction
                 self.compactor.join()

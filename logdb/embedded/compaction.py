@@ -41,6 +41,11 @@ Progress = Callable[[int], None]
 """Called with the number of versions copied since its last call, which may be 0; may block to slow the compaction."""
 
 
+def always_true(_: int) -> bool:
+    """Return True."""
+    return True
+
+
 def begin_new_file(machine: StateMachine) -> int:
     """Let the log continue in a new file, so that all files before it can be removed. Returns the version at its
     beginning."""
@@ -52,10 +57,17 @@ def begin_new_file(machine: StateMachine) -> int:
     return version
 
 
-def compact(machine: StateMachine, checkpointer: Checkpointer | None, floor: int, progress: Progress) -> Compacted:
+def compact(
+    machine: StateMachine,
+    checkpointer: Checkpointer | None,
+    floor: int,
+    progress: Progress,
+    release: Callable[[int], bool] = always_true,
+) -> Compacted:
     """Drop the versions that only reads before `floor` could see. The caller has made sure that no lease is older.
 
-    Copies of an earlier compaction that was interrupted are used where they are.
+    Copies of an earlier compaction that was interrupted are used where they are. `release`: called with the first
+    record to keep; returns whether those before it may be removed.
     """
     log, coordinator = machine.log, machine.coordinator
     before = log.oldest_after_trim(log.oldest())
@@ -72,11 +84,12 @@ def compact(machine: StateMachine, checkpointer: Checkpointer | None, floor: int
     else:
         done = _rewrite(machine, checkpointer, checkpoint, floor, reach, restated, progress)
     size_before = log.size()
-    log.trim(reach)
+    if release(reach):
+        log.trim(reach)
     with machine.order_lock:
         coordinator.drop_deletions(reach, restated)
     freed = done.freed_bytes + max(size_before - log.size(), 0)
-    return done._replace(oldest_before=before, oldest_after=log.oldest_after_trim(reach), freed_bytes=freed)
+    return done._replace(oldest_before=before, oldest_after=log.oldest_after_trim(log.oldest()), freed_bytes=freed)
 
 
 def _reach(log: OrderedLog, floor: int) -> int:

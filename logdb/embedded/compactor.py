@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from logdb.api.results import Compacted
 from logdb.embedded.checkpointer import Checkpointer
-from logdb.embedded.compaction import begin_new_file, compact
+from logdb.embedded.compaction import always_true, begin_new_file, compact
 from logdb.embedded.directory import Directory
 from logdb.embedded.external_leases import leased_versions
 from logdb.embedded.snapshots import Snapshots
@@ -26,7 +26,7 @@ class Compactor:
     """Compacts the log of a database, one compaction at a time.
 
     `directory`: None for a database in memory, which no other process reads. `above`: the share of garbage (0 to 1)
-    above which a compaction starts in the background; None: never.
+    above which a compaction starts in the background; None: never. `release`: see `compact`.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Compactor:
     ) -> None:
         self._machine, self._snapshots, self._checkpointer = machine, snapshots, checkpointer
         self._directory, self.above = directory, above
+        self.release: Callable[[int], bool] = always_true
         self._compacted_to = 0  # a compaction to any version up to here has nothing to remove
         self._log_bytes_left = 0
         self._one_at_a_time = threading.Lock()
@@ -63,7 +64,7 @@ class Compactor:
             if floor <= machine.coordinator.floor or floor <= self._compacted_to:
                 left = machine.log.oldest_after_trim(machine.log.oldest())
                 return Compacted(machine.coordinator.floor, 0, left, left)
-            done = compact(machine, self._checkpointer, floor, progress)
+            done = compact(machine, self._checkpointer, floor, progress, self.release)
             if is_whole and floor == cut:
                 self._compacted_to = machine.coordinator.compacted_at
             return done

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from logdb.api.results import Change
+from logdb.embedded.cold.history import ColdHistory
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, Trimmed
@@ -15,13 +16,21 @@ from logdb.store.watched import Watched
 class Feed:
     """Commits after `since` that write a watched key; waits for more.
 
-    `keys`, `prefix`: the watched keys; None for both: all keys.
+    `keys`, `prefix`: the watched keys; None for both: all keys. `cold`: has the records that the log has trimmed.
     """
 
-    def __init__(self, machine: StateMachine, since: int, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
-        self._machine, self.since, self._watched = machine, since, Watched(prefix, keys)
+    def __init__(
+        self,
+        machine: StateMachine,
+        since: int,
+        prefix: bytes | None,
+        keys: Collection[bytes] | None,
+        cold: ColdHistory | None = None,
+    ) -> None:
+        self._machine, self.since, self._watched, self._cold = machine, since, Watched(prefix, keys), cold
         try:
-            self._subscription = machine.log.subscribe(since + 1, {COMMIT})
+            log = machine.log if cold is None else cold.log
+            self._subscription = log.subscribe(since + 1, {COMMIT})
         except Trimmed as error:
             raise VersionTrimmed(since, error.oldest - 1) from error
         self._ready: list[tuple[int, int, str, dict[bytes, Value], tuple[Range, ...]]] = []
@@ -46,6 +55,11 @@ class Feed:
         return self.take()
 
     @property
+    def is_cold(self) -> bool:
+        """Whether the next batch is read from the cold tier, which takes long."""
+        return self._cold is not None and self.since + 1 < self._machine.log.oldest()
+
+    @property
     def has_ready(self) -> bool:
         """Whether a commit has been read that `take` has not returned."""
         return bool(self._ready)
@@ -53,7 +67,8 @@ class Feed:
     def take(self) -> Change:
         """The next of the commits that have been read."""
         gsn, time, label, watched, deleted = self._ready.pop()
-        load = self._machine.coordinator.map.values.load
+        values = self._machine.coordinator.map.values if self._cold is None else self._cold.values
+        load = values.load
         try:
             change = Change(gsn, time, label, {key: load(value) for key, value in watched.items()}, deleted)
         except Trimmed as error:
@@ -81,11 +96,13 @@ class Feed:
         if batch is None:
             return False
         self._machine.wait_applied(batch.end - 1)
-        ready = self._commits(batch)
+        ready = self._commits(batch, self._machine.coordinator.ledger.is_aborted)
         # The ledger has no outcomes for records before the floor.
         floor = self._machine.coordinator.floor
         if batch.first <= floor and any(record.gsn < floor for record in batch.records):
-            raise VersionTrimmed(self.since, floor)
+            if self._cold is None:
+                raise VersionTrimmed(self.since, floor)
+            ready = self._commits(batch, frozenset(self._cold.log.aborted(batch.first, batch.end)).__contains__)
         if ready:
             ready.reverse()
             self._ready = ready
@@ -93,12 +110,14 @@ class Feed:
             self.since = batch.end - 1
         return True
 
-    def _commits(self, batch: Batch) -> list[tuple[int, int, str, dict[bytes, Value], tuple[Range, ...]]]:
+    def _commits(
+        self, batch: Batch, is_aborted: Callable[[int], bool]
+    ) -> list[tuple[int, int, str, dict[bytes, Value], tuple[Range, ...]]]:
         """(version, time, label, writes of watched keys, deleted ranges of watched keys) of the commits that have
         any."""
-        ledger, commits = self._machine.coordinator.ledger, []
+        commits = []
         for gsn, time, _, payload in batch.records:
-            if ledger.is_aborted(gsn):
+            if is_aborted(gsn):
                 continue
             commit = decode_commit(payload, gsn)
             watched, deleted = self._watched.part_of(commit)

@@ -13,11 +13,12 @@ counts: its large value has not been trimmed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from struct import Struct
@@ -25,13 +26,15 @@ from typing import Any, Final, NamedTuple
 
 from google_crc32c import value
 
+from logdb.embedded.aborted import aborted_in
 from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.cold.tier import ColdSegment, ColdTier
 from logdb.embedded.external_leases import LeaseOwner, make_folder, process_owner, remove_folder, sweep
 from logdb.errors import Corruption, NotADatabase, Unavailable
 from logdb.log.contract import LogRecord
 from logdb.log.local.local_log import LocalLog
 from logdb.log.segments.segment import INDEX_SUFFIX
-from logdb.store.records import COMMIT, DECISION, RELOCATION, decode_commit, decode_decision, decode_relocation
+from logdb.store.records import COMMIT, RELOCATION, decode_commit, decode_relocation
 
 PLAN: Final = "plan.json"
 FORMAT: Final = 2
@@ -172,21 +175,18 @@ def _resolved(host: EmbeddedBackend, version: int | None, time_ns: int | None) -
 
 
 def _make(host: EmbeddedBackend, version: int, since: int | None, owner: LeaseOwner) -> DirectoryPlan:
-    log, floor = host.log, host.machine.coordinator.floor
-    assert isinstance(log, LocalLog)
-    first, end = span(host, version)
+    floor = host.machine.coordinator.floor
+    first, end = span(host, version, since)
     folder = make_folder(Path(host.path), owner)
     try:
-        aborted = aborted_in(host, first, version + 1)
+        not_applied = aborted(host, first, version + 1)
         parts = []
-        for file, part_first, part_end in log.store.files(first, end):
+        for file in files(host, first, end):
             link = folder / file.name
-            os.link(file, link)
-            with contextlib.suppress(FileNotFoundError):  # it has none until it is full
-                os.link(file.with_suffix(INDEX_SUFFIX), link.with_suffix(INDEX_SUFFIX))
-            mine = array("Q", (gsn for gsn in aborted if part_first <= gsn < part_end))
+            file.put(link)
+            mine = array("Q", (gsn for gsn in not_applied if file.first <= gsn < file.end))
             _write_checked(folder / f"{file.name}.aborted", mine.tobytes())
-            parts.append(SegmentPart(file.name, str(file), part_first, part_end, link.stat().st_size))
+            parts.append(SegmentPart(file.name, file.origin, file.first, file.end, link.stat().st_size))
         when = host.time_of(version) if version else None
         sample = sampled(host, first, end)
         process = os.getpid()
@@ -206,19 +206,64 @@ def _make(host: EmbeddedBackend, version: int, since: int | None, owner: LeaseOw
         raise
 
 
-def span(host: EmbeddedBackend, version: int) -> tuple[int, int]:
-    """(first, end) of the records that a snapshot is made of."""
-    log = host.log
-    assert isinstance(log, LocalLog)
+def span(host: EmbeddedBackend, version: int, since: int | None = None) -> tuple[int, int]:
+    """(first, end) of the records that a snapshot is made of, with those of the changes after `since`."""
+    first, end = _span(host, version)
+    return (first if since is None else min(first, _span(host, since)[0])), end
+
+
+def _span(host: EmbeddedBackend, version: int) -> tuple[int, int]:
+    log, cold = host.log, host.cold
+    if cold is not None and cold.has(version):
+        era, _ = cold.tier.manifest.era_of(version)
+        return era.first, max(version, era.compacted_at) + 1
     # A finished compaction may have trimmed versions that only its copies, written later, still hold.
     return log.oldest_after_trim(log.oldest()), max(version, host.machine.coordinator.compacted_at) + 1
 
 
-def aborted_in(host: EmbeddedBackend, first: int, end: int) -> list[int]:
-    """The commit records from `first` to before `end` that were not applied. Raises Corruption."""
-    floor = host.machine.coordinator.floor
-    early = [gsn for gsn in _aborted_before_floor(host, first) if gsn < end]
-    return [*early, *host.machine.coordinator.ledger.aborted_between(max(floor, first) - 1, end - 1)]
+class PlannedFile(NamedTuple):
+    """A store file of a plan, with records `first` to `end` - 1. `origin`: its path, or its address in the cold tier.
+    `size`: its bytes. `put`: makes a file with its content; raises FileNotFoundError if it was trimmed meanwhile."""
+
+    name: str
+    origin: str
+    first: int
+    end: int
+    size: int
+    put: Callable[[Path], object]
+
+
+def files(host: EmbeddedBackend, first: int, end: int) -> list[PlannedFile]:
+    """The files with records `first` to `end` - 1. Raises FileNotFoundError, Trimmed, Unavailable, Corruption."""
+    cold, log = host.cold, host.log
+    assert isinstance(log, LocalLog)
+    local = first if cold is None else max(first, log.oldest())
+    found = []
+    if cold is not None:
+        for segment, part_first, part_end in cold.log.segments(first, min(end, local)):
+            part, write = segment.part, functools.partial(_write_cold, cold.tier, segment)
+            origin = cold.tier.place.location(part.name)
+            found.append(PlannedFile(part.name, origin, part_first, part_end, part.size, write))
+    for path, part_first, part_end in log.store.files(local, end):
+        link = functools.partial(_link, path)
+        found.append(PlannedFile(path.name, str(path), part_first, part_end, path.stat().st_size, link))
+    return found
+
+
+def _link(path: Path, link: Path) -> None:
+    os.link(path, link)
+    with contextlib.suppress(FileNotFoundError):  # it has none until it is full
+        os.link(path.with_suffix(INDEX_SUFFIX), link.with_suffix(INDEX_SUFFIX))
+
+
+def _write_cold(tier: ColdTier, segment: ColdSegment, target: Path) -> None:
+    target.write_bytes(tier.read(segment))
+
+
+def aborted(host: EmbeddedBackend, first: int, end: int) -> list[int]:
+    """The commit records from `first` to before `end` that were not applied. Raises Corruption, Trimmed,
+    Unavailable."""
+    return aborted_in(host.machine, first, end) if host.cold is None else host.cold.log.aborted(first, end)
 
 
 def _save(plan: DirectoryPlan, folder: Path) -> None:
@@ -248,32 +293,15 @@ def _checked(file: Path) -> bytes:
     return content[: -CRC.size]
 
 
-def _aborted_before_floor(host: EmbeddedBackend, first: int) -> list[int]:
-    """The aborted commits from `first` to the floor: trimming removes whole files, so some of them may be left.
-
-    The ledger no longer has them, but the decision records do. The last of these is right before the compaction record,
-    and each one has the position of the one before it.
-    """
-    floor, at = host.machine.coordinator.floor, host.machine.coordinator.compacted_at - 1
-    aborted: list[int] = []
-    while first < floor and at >= first:
-        record = host.log.read_record(at, 0)
-        if record.tag != DECISION:
-            raise Corruption(host.path, None, f"record {at} should be a decision record and is of kind {record.tag}")
-        decision = decode_decision(record.payload)
-        aborted += [gsn for gsn in decision.aborted if first <= gsn < floor]
-        at = decision.after + 1
-        if decision.after < first:
-            break
-    return aborted
-
-
 def sampled(host: EmbeddedBackend, first: int, end: int) -> tuple[bytes, ...]:
     """Keys of some records, in order."""
     found: set[bytes] = set()
     size = 0
-    for gsn in Random(first).sample(range(first, end), min(SAMPLES, end - first)):
-        record = host.log.read_record(gsn, 0)
+    chosen = Random(first).sample(range(first, end), min(SAMPLES, end - first))
+    if first < host.log.oldest():
+        chosen.sort()  # each segment of the cold tier is fetched once
+    for gsn in chosen:
+        record = host.records.read_record(gsn, 0)
         keys = list(_keys_of(record))
         found.update(keys[:: max(1, len(keys) // SAMPLES_OF_A_RECORD)])
         size += len(record.payload)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logdb.embedded.backend import EmbeddedBackend
-from logdb.errors import FutureVersion, Unavailable
+from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.server.contention_queue import ContentionQueue
 from logdb.transport.unread_answers import USER_STREAMS, UserQuota
 
@@ -101,9 +101,20 @@ class StreamLeases:
         self.readable(at)
         if lease and lease not in self._holders:
             self.check_room()
-            self._database.snapshots.lease(holder, at if floor is None else min(at, floor))
-            return at, holder
+            if self.lease(holder, at if floor is None else min(at, floor)):
+                return at, holder
         return at, None
+
+    def lease(self, holder: object, version: int) -> bool:
+        """Whether `holder` has a lease on a version from now on: the cold tier keeps those that it has. Raises
+        VersionTrimmed."""
+        try:
+            self._database.snapshots.lease(holder, version)
+        except VersionTrimmed:
+            if self._database.cold is None:
+                raise
+            return False
+        return True
 
     def end_page(self, lease: int, holder: object | None, more: bool) -> None:
         """After a page: the version stays leased if there are more."""

@@ -16,12 +16,12 @@ from logdb.wire.limits import WireError
 from logdb.wire.proto import database_pb2 as pb
 
 
-def layout(host: EmbeddedBackend, version: int) -> pb.Response:
-    """The files of a snapshot. Raises Unavailable."""
-    log = _log(host)
-    first, end = snapshot_plan.span(host, version)
-    files = log.store.files(first, end)
-    firsts, sizes = [first for _, first, _ in files], [path.stat().st_size for path, _, _ in files]
+def layout(host: EmbeddedBackend, version: int, since: int | None) -> pb.Response:
+    """The files of a snapshot, and of the changes after `since`. Raises Unavailable, VersionTrimmed."""
+    _log(host)
+    first, end = snapshot_plan.span(host, version, since)
+    files = snapshot_plan.files(host, first, end)
+    firsts, sizes = [file.first for file in files], [file.size for file in files]
     return pb.Response(
         laid=pb.Laid(firsts=firsts, sizes=sizes, end=end, sample=snapshot_plan.sampled(host, first, end))
     )
@@ -33,7 +33,10 @@ def frames(host: EmbeddedBackend, first: int, end: int) -> pb.Response:
     if not 0 < first < end <= log.durable + 1:
         raise WireError(f"records {first} to before {end} of a log with {log.durable}")
     try:
-        data, following = log.store.frames(first, end, PAGE_BYTES)
+        if host.cold is None:
+            data, following = log.store.frames(first, end, PAGE_BYTES)
+        else:
+            data, following = host.cold.log.frames(first, end, PAGE_BYTES)
     except Trimmed as error:
         raise VersionTrimmed(first, error.oldest) from error
     return pb.Response(page=pb.Page(frames=data, next=following))
@@ -43,7 +46,7 @@ def aborted(host: EmbeddedBackend, first: int, end: int) -> pb.Response:
     """The aborted commits. Raises VersionTrimmed, Unavailable."""
     _log(host)
     try:
-        return pb.Response(not_applied=pb.NotApplied(gsns=snapshot_plan.aborted_in(host, first, end)))
+        return pb.Response(not_applied=pb.NotApplied(gsns=snapshot_plan.aborted(host, first, end)))
     except Trimmed as error:
         raise VersionTrimmed(first, error.oldest) from error
 

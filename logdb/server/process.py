@@ -36,15 +36,22 @@ def serve(
     ready: Callable[[str], None],
     compact_above: float | None = None,
     sweep_interval: float | None = None,
+    cold: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Serve the database in a directory until SIGTERM or SIGINT. `ready`: called with the address.
-    `progress`, `compact_above`, `sweep_interval`: as for `logdb.open`.
+    `progress`, `compact_above`, `sweep_interval`, `cold`: as for `logdb.open`.
 
     Raises as `logdb.open`; Unavailable, also when the database takes no more writes until it is opened again.
     """
     opening = functools.partial(
-        EmbeddedBackend.open, path, read_only=False, create=True, compact_above=compact_above, progress=progress
+        EmbeddedBackend.open,
+        path,
+        read_only=False,
+        create=True,
+        compact_above=compact_above,
+        cold=cold,
+        progress=progress,
     )
     run(_serve(opening, sweep_interval, path, listen, authenticator, ready))
 

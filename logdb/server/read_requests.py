@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import islice
 from time import thread_time
-from typing import Final
+from typing import Any, Final
 
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.large_values import OutgoingValue
@@ -31,6 +31,18 @@ class ReadRequests:
 
     def __init__(self, database: EmbeddedBackend, leases: StreamLeases, outbox: Outbox, share: StreamAnswers) -> None:
         self._database, self._leases, self._outbox, self._share = database, leases, outbox, share
+
+    def is_slow(self, verb: str, arguments: Any) -> bool:
+        """Whether the answer to a request may be read from the cold tier, so that it is computed in a thread."""
+        cold = self._database.cold
+        if cold is None:
+            return False
+        if verb in ("get", "multi_get", "scan", "multi_scan"):
+            return bool(arguments.HasField("at")) and cold.has(arguments.at)
+        if verb == "at":
+            question = arguments.WhichOneof("question")
+            return question == "time" or (question is not None and cold.has(getattr(arguments, question)))
+        return verb in ("history", "facts")
 
     def get(self, request: pb.Request, get: pb.Get) -> pb.Response | None:
         """The value of a key."""
@@ -132,7 +144,10 @@ class ReadRequests:
         """A page of the versions of a key."""
         check_key(history.key)
         database, at = self._database, history.at if history.HasField("at") else None
-        version, holder = self._leases.begin_page(history.lease, at, database.oldest())
+        if database.cold is None:
+            version, holder = self._leases.begin_page(history.lease, at, database.oldest())
+        else:  # it keeps all versions
+            version, holder = database.version() if at is None else self._leases.readable(at), None
         entries = pb.Entries()
         try:
             size = 0

@@ -38,6 +38,13 @@ PAUSE_S: Final = 0.002
 Verb = Callable[[pb.Request, Any], pb.Response | None]
 
 
+def _whole(verb: Verb, request: pb.Request, arguments: Any) -> pb.Response:
+    """The answer of a verb that does not send it in parts."""
+    response = verb(request, arguments)
+    assert response is not None, "a value from the cold tier is whole"
+    return response
+
+
 class Session:
     """Receives the requests of a stream, and passes each to the part that has its verb. `client`: the client number of
     its transactions; `timeout_s`: its timeout for an answer; `grant`: its right; `user`: the user whose limits apply.
@@ -70,7 +77,7 @@ class Session:
         self._writes = writes = WriteRequests(
             backend, client, self._leases, self._outbox, self._pending, self._uploads, advanced
         )
-        reads = ReadRequests(self._database, self._leases, self._outbox, self._share)
+        self._reads = reads = ReadRequests(self._database, self._leases, self._outbox, self._share)
         waiting = WaitingRequests(
             backend, self._outbox, self._pending, self._right, self._user, advanced, self.draining
         )
@@ -210,6 +217,9 @@ class Session:
                 raise Unavailable(f"version {missing} is not readable here; the newest is {newest}")
             arguments = getattr(request, name)
             check_numbers(name, arguments)
+            if self._reads.is_slow(name, arguments):
+                self._pending.start_in_thread(request, _whole, self._verbs[name], request, arguments)
+                return
             response = self._verbs[name](request, arguments)
         except Exception as error:
             self._outbox.fail(request.id, error)

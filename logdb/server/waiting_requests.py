@@ -73,7 +73,7 @@ class WaitingRequests:
                 advanced = self._advanced.future()
                 async with self._pending.making_page():
                     since = time()
-                    while size < PAGE_BYTES and (feed.has_ready or feed.read(0)):
+                    while size < PAGE_BYTES and (feed.has_ready or await self._read(feed)):
                         if feed.has_ready:
                             encoded = change_to(feed.take())
                             found.changes.append(encoded)
@@ -89,6 +89,10 @@ class WaitingRequests:
                 await asyncio.wait((advanced,), timeout=left)
         finally:
             feed.close()
+
+    async def _read(self, feed: Feed) -> bool:
+        """As `feed.read(0)`; in a thread if it takes long."""
+        return await asyncio.to_thread(feed.read, 0) if feed.is_cold else feed.read(0)
 
     # ---- upkeep
 
@@ -144,7 +148,8 @@ class WaitingRequests:
     def layout(self, request: pb.Request, layout: pb.Layout) -> None:
         """The files of a snapshot."""
         version = self._database.at(layout.version)
-        self._pending.start_in_thread(request, log_export.layout, self._database, version)
+        since = layout.since if layout.HasField("since") else None
+        self._pending.start_in_thread(request, log_export.layout, self._database, version, since)
 
     def frames(self, request: pb.Request, frames: pb.Frames) -> None:
         """A page of records as they are stored."""

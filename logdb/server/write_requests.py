@@ -98,7 +98,7 @@ class WriteRequests:
         holder = object()
         if begin.HasField("at"):
             at = database.at(begin.at) if begin.read_only else leases.readable(begin.at)
-            database.snapshots.lease(holder, at)
+            leases.lease(holder, at)
             leases.add(begin.lease, holder)
             return pb.Response(version=begin.at)
         if begin.HasField("key"):

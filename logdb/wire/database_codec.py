@@ -22,7 +22,7 @@ from logdb.txn.transaction import TransactionOver
 from logdb.wire.limits import MAX_POSITION, WireError
 from logdb.wire.proto import database_pb2 as pb
 
-PROTOCOL: Final = 6
+PROTOCOL: Final = 7
 RELEASE: Final = metadata.version("logdb")
 METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
 

@@ -17,6 +17,7 @@ def open_database(
     read_only: bool = False,
     overlay_bytes: int = 1 << 20,
     compact_above: float | None = None,
+    cold: str | Path | None = None,
     **log_options: Any,
 ) -> logdb.Database:
     host = EmbeddedBackend.open(
@@ -25,6 +26,7 @@ def open_database(
         create=not read_only,
         overlay_bytes=overlay_bytes,
         compact_above=compact_above,
+        cold=cold,
         log_options=log_options,
     )
     return logdb.Database(host)

@@ -29,8 +29,9 @@ class Served:
         path: Path | None,
         authenticator: Authenticator | None = None,
         log_options: Mapping[str, Any] | None = None,
+        cold: str | Path | None = None,
     ) -> None:
-        self.path, self.authenticator, self.log_options = path, authenticator, log_options
+        self.path, self.authenticator, self.log_options, self.cold = path, authenticator, log_options, cold
         self.loop = Loop()
         self.port = 0
         self.start()
@@ -44,7 +45,9 @@ class Served:
             if self.path is None:
                 host = EmbeddedBackend.in_memory()
             else:
-                host = EmbeddedBackend.open(self.path, read_only=False, create=True, log_options=self.log_options)
+                host = EmbeddedBackend.open(
+                    self.path, read_only=False, create=True, cold=self.cold, log_options=self.log_options
+                )
             self.host = CoroutineBackend(host, sync_in_loop=True)
             self.server = Server(self.host, self.authenticator)
             self.port = await self.server.start(self.address)

@@ -48,6 +48,7 @@ ERRORS = [
     errors.TableMismatch("no"),
     errors.WriterFenced("orders", 1, 2),
     errors.BackupError("no"),
+    errors.ColdTierError("no"),
     TransactionOver("over"),
     WireError("garbage"),
     ValueError("a value"),

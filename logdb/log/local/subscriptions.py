@@ -15,7 +15,8 @@ BATCH_BYTES = 1 << 20
 class SubscribedLog(Protocol):
     """The part of an engine that subscriptions use."""
 
-    durable: int
+    @property
+    def durable(self) -> int: ...
 
     def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = ...) -> bool: ...
     def wake(self) -> None: ...

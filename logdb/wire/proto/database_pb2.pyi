@@ -357,10 +357,12 @@ class Checkpoint(_message.Message):
     def __init__(self) -> None: ...
 
 class Layout(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "since")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    since: int
+    def __init__(self, version: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
 
 class Frames(_message.Message):
     __slots__ = ("first", "end")

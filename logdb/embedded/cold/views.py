@@ -1,0 +1,150 @@
+"""Old versions of a database, folded from the records of its cold tier.
+
+A view serves the versions from the floor of a compaction up to the next one. It is the fold of the records that the
+compaction has left, which include its copies of all live versions, so it costs what a rebuild of the map cost then.
+Its map is a checkpoint in a folder, and values that are not in the map are read from the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, cast
+
+from logdb.embedded.checkpointer import Checkpointer
+from logdb.embedded.cold.tier import ColdTier, Era
+from logdb.embedded.cold.tiered_log import TieredLog
+from logdb.embedded.reads import Reads
+from logdb.embedded.snapshots import Snapshots
+from logdb.embedded.state_machine import StateMachine
+from logdb.log.contract import LogRecord, OrderedLog
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.records import COMPACTION, Decision
+
+MAX_VIEWS: Final = 4
+"""Maximum number of views that are not in use."""
+STRETCH: Final = 50_000
+"""Number of records folded between two checks of the overlay."""
+
+
+class ViewedLog:
+    """The part of `OrderedLog` that reads and checkpoints of a view use: the records up to `durable`, without waiting
+    and appending."""
+
+    def __init__(self, log: TieredLog, durable: int) -> None:
+        self.durable = durable
+        self.read_record, self.payload, self.scan = log.read_record, log.payload, log.scan
+
+    def wait_durable(self, gsn: int) -> None:
+        """Return at once."""
+
+    def refresh(self) -> int:
+        """The last record."""
+        return self.durable
+
+    def end(self) -> int:
+        """The record after the one that comes next: a view appends nothing."""
+        return self.durable + 2
+
+    def size(self, first: int = 0) -> int:
+        """0: none of it has to be replayed."""
+        return 0
+
+
+class View(Reads):
+    """Reads of the versions from `era.floor` to `through`. `users`: the number of reads under way."""
+
+    def __init__(self, path: str, log: TieredLog, log_id: bytes, era: Era, through: int, folder: Path) -> None:
+        self.era, self.through, self.users, self._folder = era, through, 0, folder
+        self._checkpoint = Checkpoint(folder, log_id)
+        machine = StateMachine(path, cast(OrderedLog, ViewedLog(log, through)), self._checkpoint)
+        super().__init__(machine, Snapshots(machine))
+        try:
+            self._fold(log)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fold(self, log: TieredLog) -> None:
+        machine, coordinator = self.machine, self.machine.coordinator
+        checkpointer = Checkpointer(machine, self._checkpoint)
+        at = self.era.first
+        aborted = log.aborted(at, self.through + 1)
+        coordinator.preload_decisions([Decision(at - 1, self.through, aborted)])
+        coordinator.applied = at - 1
+        while at <= self.through:
+            end = min(at + STRETCH, self.through + 1)
+            with machine.order_lock:
+                coordinator.replay(self._relevant(log.scan(at, end)))
+                coordinator.pass_to(end - 1)
+            at = end
+            checkpointer.write_if_due()
+
+    def _relevant(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
+        """Without the compactions after the era: their floors are not those of this view."""
+        return (record for record in records if record.tag != COMPACTION or record.gsn <= self.era.compacted_at)
+
+    def close(self) -> None:
+        """Remove its files."""
+        self.machine.closed = True
+        self._checkpoint.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Views:
+    """The views of one database, folded when they are needed. `make_folder`: see `SegmentCache`."""
+
+    def __init__(self, machine: StateMachine, tier: ColdTier, log: TieredLog, make_folder: Callable[[], Path]) -> None:
+        self._machine, self._tier, self._log, self._make_folder = machine, tier, log, make_folder
+        self._views: OrderedDict[tuple[int, int], View] = OrderedDict()
+        self._lock = threading.Lock()
+        self._folding = threading.Lock()
+        self._folded = 0
+        self._closed = False
+
+    @contextlib.contextmanager
+    def at(self, version: int) -> Iterator[View]:
+        """A view that has a version, for the block. The version is one of the tier, before the local floor. Raises
+        Corruption, Unavailable."""
+        era, following = self._tier.manifest.era_of(version)
+        next_at = self._machine.coordinator.compacted_at if following is None else following.compacted_at
+        view = self._kept(era, max(version, era.compacted_at, next_at - 1))
+        try:
+            yield view
+        finally:
+            with self._lock:
+                view.users -= 1
+                self._drop_old()
+
+    def _kept(self, era: Era, through: int) -> View:
+        name = era.first, through
+        with self._folding:
+            with self._lock:
+                view = self._views.get(name)
+                if view is not None:
+                    self._views.move_to_end(name)
+                    view.users += 1
+                    return view
+            self._folded += 1
+            folder = self._make_folder() / f"view-{self._folded}"
+            view = View(self._machine.path, self._log, self._tier.log_id, era, through, folder)
+            with self._lock:
+                view.users = 1
+                self._views[name] = view
+                self._drop_old()
+            return view
+
+    def _drop_old(self) -> None:
+        idle = [name for name, view in self._views.items() if not view.users]
+        for name in idle if self._closed else idle[: max(len(self._views) - MAX_VIEWS, 0)]:
+            self._views.pop(name).close()
+
+    def close(self) -> None:
+        """Remove the views, those in use when their reads end."""
+        with self._lock:
+            self._closed = True
+            self._drop_old()

@@ -1,0 +1,258 @@
+"""The tier has all that is trimmed here: when the store fails, when the process is killed, when copies write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import logdb
+from logdb.embedded.cold import uploader
+from logdb.embedded.cold.tier import MANIFEST
+from tests.embedded.cold.places import Killed, down, failing
+from tests.embedded.cold.test_history import SMALL, States, check, check_feed, write
+from tests.harness.opening import host_of, open_database
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread looks at the beginning and then not again, so that tests decide when segments are copied."""
+    monkeypatch.setattr(uploader, "LOOK_S", 1e6)
+    monkeypatch.setattr(uploader, "MAX_PAUSE_S", 1e6)
+
+
+def filled(tmp_path: Path, states: States, seed: int = 1, compactions: int = 2) -> logdb.Database:
+    db = open_database(tmp_path / "db", segment_bytes=SMALL, cold=tmp_path / "tier")
+    random = Random(seed)
+    for _ in range(compactions):
+        write(db, random, states, 12)
+        db.compact()
+    return db
+
+
+def copy_now(db: logdb.Database) -> None:
+    cold = host_of(db).cold
+    assert cold is not None
+    assert cold.uploader is not None
+    cold.uploader.copy()
+
+
+def test_a_store_that_is_down_stops_trimming_and_not_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, states = failing(monkeypatch, tmp_path / "tier"), States()
+    with filled(tmp_path, states) as db:
+        place.before = down
+        write(db, Random(2), states, 40)
+        base = host_of(db).log.oldest()
+        done = db.compact()
+        write(db, Random(3), states, 5)
+        assert host_of(db).log.oldest() == base == done.oldest_after
+        stats = db.stats()
+        assert stats.cold_failures == 1
+        newest = db.version
+        assert dict(db.at(newest).scan()) == states[newest]
+        place.before = lambda kind, name: None
+        db.compact()
+        assert host_of(db).log.oldest() > base
+        assert db.stats().cold_failures == 0
+        check(db, states, Random(4))
+        check_feed(db, states)
+
+
+def test_the_thread_trims_what_a_compaction_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, states = failing(monkeypatch, tmp_path / "tier"), States()
+    monkeypatch.setattr(uploader, "LOOK_S", 0.01)
+    with filled(tmp_path, states) as db:
+        place.before = down
+        write(db, Random(2), states, 10)
+        base = host_of(db).log.oldest()
+        floor = db.compact().floor
+        place.before = lambda kind, name: None
+        while host_of(db).log.oldest() == base:
+            db.put(b"k00", b"again")
+        assert host_of(db).log.oldest() >= floor
+
+
+def test_a_kill_at_any_operation_on_the_store_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = failing(monkeypatch, tmp_path / "counted" / "tier")
+    filled(tmp_path / "counted", States()).close()
+    kinds = [(kind, name.rpartition(".")[2]) for kind, name in place.operations]
+    last_of_each = {kind: at for at, kind in enumerate(kinds)}.values()
+    for at in sorted({*last_of_each, kinds.index(("write", "log")) + 1}):
+        root, states = tmp_path / f"killed-{at}", States()
+        place = failing(monkeypatch, root / "tier")
+
+        def kill(kind: str, name: str, place: object = place, at: int = at) -> None:
+            if len(place.operations) > at:  # type: ignore[attr-defined]
+                if kind == "write":  # half of an object that a store without renames may show
+                    (root / "tier").mkdir(exist_ok=True)
+                    (root / "tier" / f"{name}.tmp").write_bytes(b"half")
+                raise Killed
+
+        place.before = kill
+        db = None
+        with contextlib.suppress(Killed):
+            db = filled(root, states)
+        place.before = lambda kind, name: None
+        shutil.copytree(root / "db", root / "left")  # what a kill leaves: nothing is flushed by closing
+        if db is not None:
+            db.close()
+        (root / "left" / "LOCK").unlink(missing_ok=True)
+        with open_database(root / "left", segment_bytes=SMALL, cold=root / "tier") as again:
+            again.compact()
+            write(again, Random(8), states, 5)
+            again.compact()
+            known = {version: state for version, state in states.items() if version <= again.version}
+            check(again, known, Random(at), 4)
+            check_feed(again, known)
+        assert logdb.verify_backup(root / "tier").damage == []
+
+
+def test_a_damaged_object_is_named_and_other_versions_are_read(tmp_path: Path) -> None:
+    states = States()
+    with filled(tmp_path, states, compactions=3) as db:
+        first, second = sorted(states)[5], host_of(db).snapshots.oldest() - 1
+        second = max(version for version in states if version < second)
+        damaged = sorted((tmp_path / "tier").glob("*.log"))[0]
+        data = bytearray(damaged.read_bytes())
+        data[len(data) // 2] ^= 1
+        damaged.write_bytes(data)
+        with pytest.raises(logdb.Corruption) as caught:
+            dict(db.at(first).scan())
+        assert caught.value.path == str(damaged)
+        assert dict(db.at(second).scan()) == states[second]
+        assert [damage.path for damage in logdb.verify_backup(tmp_path / "tier").damage] == [str(damaged)]
+        damaged.write_bytes(data[:-1])
+        with pytest.raises(logdb.Corruption, match="bytes instead of"):
+            db.at(first).get(b"k00")
+        damaged.unlink()
+        with pytest.raises(logdb.Corruption, match="the file is missing"):
+            db.at(first).get(b"k00")
+    aborted = damaged.with_suffix(".aborted")
+    aborted.write_bytes(b"12345678")
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        with pytest.raises(logdb.Corruption, match="does not match its checksum") as caught:
+            db.at(first).get(b"k00")
+        assert caught.value.path == str(aborted)
+
+
+def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
+    filled(tmp_path, States()).close()
+    manifest = tmp_path / "tier" / MANIFEST
+    fields = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**fields, "source": "elsewhere"}))
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        with pytest.raises(logdb.Corruption) as caught:
+            _ = db.oldest_version
+        assert caught.value.path == str(manifest)
+        assert db.get(b"k00") == dict(db.scan()).get(b"k00")
+    with pytest.raises(logdb.Corruption):
+        logdb.restore(tmp_path / "tier", tmp_path / "restored")
+
+
+def test_a_tier_belongs_to_one_database(tmp_path: Path) -> None:
+    filled(tmp_path, States()).close()
+    with pytest.raises(logdb.ColdTierError, match="cold tier of another database"):
+        logdb.open(tmp_path / "other", cold=tmp_path / "tier")
+    with logdb.open(tmp_path / "other") as db:
+        assert db.stats().cold_bytes is None
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine")
+    with pytest.raises(logdb.ColdTierError, match=r"not empty \(it has 'letter.txt'\)"):
+        logdb.open(tmp_path / "other", cold=tmp_path / "full")
+    with pytest.raises(logdb.ColdTierError, match="in the directory of the database"):
+        logdb.open(tmp_path / "other", cold=tmp_path / "other" / "tier")
+    with pytest.raises(logdb.BackupError, match="is a cold tier"), logdb.open(tmp_path / "other") as db:
+        logdb.backup(db, tmp_path / "tier")
+    with pytest.raises(ValueError, match="in memory"):
+        logdb.open(":memory:", cold=tmp_path / "tier")
+    with pytest.raises(logdb.ReadOnly):
+        logdb.open(tmp_path / "other", cold=tmp_path / "new", read_only=True)
+
+
+def test_of_two_copies_of_a_database_one_may_write(tmp_path: Path) -> None:
+    states = States()
+    filled(tmp_path, states).close()
+    shutil.copytree(tmp_path / "db", tmp_path / "copy")
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        write(db, Random(2), states, 30)
+        db.compact()
+        with open_database(tmp_path / "copy", segment_bytes=SMALL) as copy:
+            write(copy, Random(3), {}, 30)
+            base = host_of(copy).log.oldest()
+            copy.compact()
+            assert host_of(copy).log.oldest() == base
+            with pytest.raises(logdb.ColdTierError, match="another copy of this database"):
+                copy_now(copy)
+        write(db, Random(4), states, 30)
+        db.compact()
+        assert db.stats().cold_failures == 0
+        check(db, states, Random(5))
+
+
+def test_a_tier_may_move_and_must_not_lack_records(tmp_path: Path) -> None:
+    states = States()
+    filled(tmp_path, states).close()
+    shutil.copytree(tmp_path / "tier", tmp_path / "behind")
+    shutil.move(tmp_path / "tier", tmp_path / "moved")
+    with open_database(tmp_path / "db", segment_bytes=SMALL, cold=tmp_path / "moved") as db:
+        write(db, Random(2), states, 30)
+        db.compact()
+        check(db, states, Random(3))
+    with pytest.raises(logdb.ColdTierError, match="the records between are lost"):
+        open_database(tmp_path / "db", segment_bytes=SMALL, cold=tmp_path / "behind")
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        check(db, states, Random(4))
+
+
+def test_a_tier_that_was_removed_stops_trimming(tmp_path: Path) -> None:
+    states = States()
+    with filled(tmp_path, states) as db:
+        shutil.rmtree(tmp_path / "tier")
+        write(db, Random(2), states, 20)
+        base = host_of(db).log.oldest()
+        db.compact()
+        assert host_of(db).log.oldest() == base
+        with pytest.raises(logdb.ColdTierError, match="has lost its manifest"):
+            copy_now(db)
+
+
+def test_damage_of_the_log_does_not_get_into_the_tier(tmp_path: Path) -> None:
+    states = States()
+    with open_database(tmp_path / "db", segment_bytes=SMALL, cold=tmp_path / "tier") as db:
+        write(db, Random(1), states, 40)
+        segment = sorted((tmp_path / "db" / "log").glob("*.log"))[0]
+        with segment.open("r+b") as file:
+            file.seek(300)
+            file.write(b"\xff\xfe\xfd")
+        with pytest.raises(logdb.Corruption) as caught:
+            copy_now(db)
+        assert caught.value.path == str(segment)
+        assert not list((tmp_path / "tier").glob("*.log"))
+
+
+def test_a_database_is_restored_from_the_tier_alone(tmp_path: Path) -> None:
+    states = States()
+    with filled(tmp_path, states, compactions=3) as db:
+        time_of = {version: db.time_of(version) for version in states}
+    shutil.rmtree(tmp_path / "db")
+    newest = logdb.restore(tmp_path / "tier", tmp_path / "restored").version
+    assert newest >= sorted(states)[-1]
+    with logdb.open(tmp_path / "restored", cold=tmp_path / "second") as db:
+        assert dict(db.scan()) == states[max(states)]
+        db.put(b"new", b"1")
+        db.compact()
+        assert dict(db.at(newest).scan()) == states[max(states)]
+    for version in sorted(states)[::15]:
+        target = tmp_path / f"at-{version}"
+        logdb.restore(tmp_path / "tier", target, version=version)
+        with logdb.open(target) as db:
+            assert (db.version, dict(db.scan())) == (version, states[version])
+            assert db.time_of(version) == time_of[version]
+    early = sorted(states)[15]
+    assert time_of[early] is not None
+    assert logdb.restore(tmp_path / "tier", tmp_path / "by-time", time=time_of[early]).version == early
+    assert [backup.version for backup in logdb.list_backups(tmp_path / "tier")] == [newest] * 3

@@ -1,0 +1,44 @@
+"""Spark reads versions and changes that only the cold tier has, from a directory and through a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import logdb
+from logdb.log.segments import segment
+from spark_export.snapshot_source import close_sources
+from tests.harness.opening import open_database
+from tests.harness.served import Served
+from tests.spark_export import histories, planning
+from tests.spark_export.test_changes import FEED, watched
+
+
+def check(db: logdb.Database, where: str, versions: list[int]) -> None:
+    for version in [*versions[::25], db.version]:
+        rows = [(row["key"], row["value"]) for row in planning.read(where, versionAsOf=str(version))]
+        assert rows == list(db.at(version).scan())
+    first, last = versions[5], versions[-5]
+    found = planning.read(where, startingVersion=str(first), endingVersion=str(last), **FEED)
+    assert sorted(found, key=repr) == sorted(watched(db, first - 1, last), key=repr)
+
+
+def test_old_versions_of_a_directory_and_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "ALLOCATE_BYTES", 1 << 14)
+    versions = []
+    with open_database(tmp_path / "db", cold=tmp_path / "tier", segment_bytes=20_000) as db:
+        for seed in range(3):
+            versions += histories.write(db, Random(seed), 40)
+            db.compact()
+        assert db.oldest_version == 0
+        check(db, db.path, versions)
+        close_sources()
+    server = Served(tmp_path / "db")
+    try:
+        with logdb.connect(server.address) as db:
+            check(db, server.address, versions)
+    finally:
+        close_sources()
+        server.close()
