@@ -16,32 +16,45 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
 from logdb.errors import shown
-from spark_export.documents import JSON_TEXT, RESCUED, Documents, check_encodable, encode_rows
+from spark_export.documents import RESCUED, Documents, check_encodable, encode_rows
+from spark_export.formats import JSON_TEXT, ValueFormat
 from spark_export.options import zone_named
+from spark_export.row_keys import RowKeys
 
-CODECS: Final = ("json",)
+CODECS: Final = ("json", "msgpack", "avro", "protobuf")
+WRITABLE: Final = ("json",)
 
 
 class OutputColumns(NamedTuple):
     """The columns of `schema`: those in `plain` come from the rows, the others from `documents`.
 
-    `zone`: the time zone for times that name none, that of the session when the data source was registered.
+    `zone`: the time zone for times that name none, that of the session when the data source was registered. `keys`: the
+    columns of the keys of a table; the documents of an index are its keys.
     """
 
     schema: pa.Schema
     plain: tuple[str, ...]
     documents: Documents | None = None
     zone: str | None = None
+    keys: RowKeys | None = None
 
     @property
     def needs_values(self) -> bool:
         """Whether the rows need values."""
-        return "value" in self.plain or self.documents is not None
+        return "value" in self.plain or self.documents is not None or self._is_index
+
+    @property
+    def _is_index(self) -> bool:
+        return self.keys is not None and self.keys.of_index is not None
 
     def batch(self, rows: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Convert rows to a batch for Spark. Raises ValueError, which names the key of a value that does not fit."""
         self._check_zone()
-        parsed = {} if self.documents is None else self.documents.columns(rows["key"], rows["value"])
+        parsed: dict[str, pa.Array] = {}
+        if self.documents is not None:
+            parsed = self.documents.columns(rows["key"], rows["key" if self._is_index else "value"])
+        if self.keys is not None:
+            parsed |= self.keys.columns(rows["key"], rows["value"])
         columns = []
         for field in self.schema:
             column = parsed[field.name] if field.name in parsed else rows[field.name]
@@ -65,16 +78,17 @@ class OutputColumns(NamedTuple):
 def select_columns(
     schema: StructType,
     available: Mapping[str, pa.DataType],
-    codec: str | None,
+    format: ValueFormat | None,
     zone: str | None = None,
     has_time: bool = False,
+    keys: RowKeys | None = None,
 ) -> OutputColumns:
-    """Select the columns of a schema from those available, and with a codec from fields. `zone`: for times that name
-    none; `has_time`: the version was given as a time. Raises ValueError."""
+    """Select the columns of a schema from those available, and with a format from fields. `zone`: for times that name
+    none; `has_time`: the version was given as a time; `keys`: the columns of keys. Raises ValueError."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     plain = tuple(name for name in arrow.names if name in available)
     others = [field for field in schema.fields if field.name not in available]
-    if others and codec is None:
+    if others and format is None:
         names = ", ".join(field.name for field in others)
         raise ValueError(
             f"there is no column {names} (the columns are {', '.join(available)}); fields of values need a codec"
@@ -82,17 +96,18 @@ def select_columns(
     for name in plain:
         wanted, found = arrow.field(name).type, available[name]
         if wanted != found and not (pa.types.is_binary(found) and pa.types.is_string(wanted)):
-            field = f"; a field of that name is in the column {RESCUED}" if codec is not None else ""
+            field = f"; a field of that name is in the column {RESCUED}" if format is not None else ""
             raise ValueError(f"the column {name} can be {_readable(found)}, not {wanted}{field}")
     if not others:
-        return OutputColumns(arrow, plain, zone=zone if has_time else None)
+        return OutputColumns(arrow, plain, zone=zone if has_time else None, keys=keys)
+    assert format is not None
     fields = tuple(field for field in others if field.name != RESCUED)
     if len(fields) < len(others) and not isinstance(schema[RESCUED].dataType, StringType):
         raise ValueError(f"the column {RESCUED} must be STRING")
     has_times = any("timestamp" in field.dataType.simpleString() for field in fields)
     used_zone = zone if has_time or has_times else None
-    documents = Documents(fields, len(fields) < len(others), zone_named(zone)).check()
-    return OutputColumns(arrow, plain, documents, used_zone)
+    documents = Documents(fields, len(fields) < len(others), zone_named(zone), format).check()
+    return OutputColumns(arrow, plain, documents, used_zone, keys)
 
 
 def _readable(kind: pa.DataType) -> str:

@@ -1,14 +1,14 @@
-"""JSON values as columns, and rows as JSON values.
+"""Values as columns, and rows as JSON values.
 
-A field of a JSON object goes into the column of its name if the column's type holds its value exactly. A value that
-does not fit, and a field without a column, go into the column `_rescued_data`, a JSON object of the rest. Without that
-column in the schema, a value that does not fit is an error that names the key, and other fields are ignored. A field
-that is null and one that is missing are both null.
+A field of an object, in JSON or another format (`formats`), goes into the column of its name if the column's type holds
+its value exactly. A value that does not fit, and a field without a column, go into the column `_rescued_data`, a JSON
+object of the rest. Without that column in the schema, a value that does not fit is an error that names the key, and
+other fields are ignored. A field that is null and one that is missing are both null.
 
 `infer_columns` finds the columns for a sample of values. A schema of the user may also read text as numbers, dates,
 times and bytes, and without `_rescued_data` anything as STRING: a value that is not a string becomes its JSON text.
 
-Values are UTF-8, one JSON object each. NaN and Infinity are read, as Python writes them, but never written.
+JSON values are UTF-8, one object each. NaN and Infinity are read, as Python writes them, but never written.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -49,12 +50,17 @@ from pyspark.sql.types import (
 )
 
 from logdb.errors import shown
+from spark_export.formats import JSON_TEXT, Decode, ValueFormat
 
 RESCUED: Final = "_rescued_data"
-JSON_TEXT: Final = "json"
-"""In a field's metadata: the column, a STRING, holds the JSON text of every value."""
 _INTEGERS: Final = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
-_EXACT: Final[dict[type[DataType], type]] = {BooleanType: bool, LongType: int, DoubleType: float, StringType: str}
+_EXACT: Final[dict[type[DataType], type]] = {
+    BooleanType: bool,
+    LongType: int,
+    DoubleType: float,
+    StringType: str,
+    BinaryType: bytes,
+}
 _TEXT_OF_BYTES: Final = "base64"
 _BELOW_MICROSECONDS: Final = re.compile(r"\.\d{6}\d*[1-9]")
 _MAX_DIGITS: Final = 38
@@ -62,19 +68,39 @@ _MAX_DIGITS: Final = 38
 Convert = Callable[[Any], Any]
 
 
+class JsonValues(NamedTuple):
+    """Values as JSON objects in UTF-8."""
+
+    name: str = "JSON"
+
+    def decoder(self, *, exactly: bool) -> Decode:
+        decode = _decoder(exactly=exactly)
+        return lambda value: decode(value.decode())
+
+    def fields(self) -> list[StructField] | None:
+        return None
+
+
+JSON: Final = JsonValues()
+
+
 class Documents(NamedTuple):
-    """The columns for JSON values: some fields, and with `rescues` the rest. `zone`: for times that name none."""
+    """The columns for values of a `format`: some fields, and with `rescues` the rest.
+
+    `zone`: for times that name none.
+    """
 
     fields: tuple[StructField, ...]
     rescues: bool
     zone: dt.tzinfo | None = None
+    format: ValueFormat = JSON
 
     def columns(self, keys: pa.Array, values: pa.Array) -> dict[str, pa.Array]:
         """Convert the values of some rows to columns; null has no fields. Raises ValueError, which names the key."""
         has_decimals = any("decimal" in field.dataType.simpleString() for field in self.fields)
-        decode, rows = _decoder(exactly=has_decimals), list[dict[str, Any]]()
+        decode, rows = self.format.decoder(exactly=has_decimals), list[dict[str, Any]]()
         for value in values.to_pylist():
-            rows.append({} if value is None else _parsed(decode, value, keys[len(rows)]))
+            rows.append({} if value is None else _parsed(self.format, decode, value, keys[len(rows)]))
         columns = {field.name: self._column(field, rows, keys) for field in self.fields}
         if self.rescues:
             columns[RESCUED] = pa.array([_text(row) if row else None for row in rows], pa.string())
@@ -117,13 +143,13 @@ class Documents(NamedTuple):
             case BinaryType():
                 return _binary
             case DateType():
-                return lambda item: dt.date.fromisoformat(_only(item, str))
+                return _date
             case TimestampType():
                 return self._timestamp
             case TimestampNTZType():
                 return _local_time
             case TimeType():
-                return lambda item: dt.time.fromisoformat(_of_microseconds(item))
+                return _time
             case ArrayType():
                 return self._array(kind)
             case MapType(keyType=StringType()):
@@ -177,7 +203,7 @@ class Documents(NamedTuple):
         unit, limit = Decimal(1).scaleb(-kind.scale), Decimal(10) ** (kind.precision - kind.scale)
 
         def convert(item: Any) -> Decimal:
-            item = self._number(item)
+            item = item if isinstance(item, Decimal) else self._number(item)
             number = Decimal(getattr(item, "text", item) if isinstance(item, float) else item)
             try:
                 if number.is_finite() and abs(number) < limit and number == (exact := number.quantize(unit)):
@@ -189,13 +215,15 @@ class Documents(NamedTuple):
         return convert
 
     def _string(self, item: Any) -> str:
+        if isinstance(item, UUID):
+            return str(item)
         if self.rescues or isinstance(item, str):
             _only(item, str).encode()
             return str(item)
         return _text(item)
 
     def _timestamp(self, item: Any) -> dt.datetime:
-        time = dt.datetime.fromisoformat(_of_microseconds(item))
+        time = _datetime(item)
         return (time if time.tzinfo else time.replace(tzinfo=self.zone)).astimezone(dt.UTC)
 
     def _array(self, kind: ArrayType) -> Convert:
@@ -227,16 +255,18 @@ class Documents(NamedTuple):
         return of_null
 
 
-def infer_columns(rows: Iterable[tuple[bytes, bytes]], reserved: Collection[str]) -> list[StructField]:
-    """Infer the columns for the JSON objects of some rows (key, value), without reserved names. Raises ValueError,
-    which names a key.
+def infer_columns(
+    rows: Iterable[tuple[bytes, bytes]], reserved: Collection[str], format: ValueFormat = JSON
+) -> list[StructField]:
+    """Infer the columns for the objects of some rows (key, value), without reserved names. Raises ValueError, which
+    names a key.
 
     Numbers become BIGINT, DECIMAL(38,0) or DOUBLE, strings STRING; lists, objects and values of several types STRING
     with JSON text, unless there are strings among them: then the column has the strings, and the rest is rescued.
     """
-    decode, kinds, names = _decoder(), dict[str, set[type]](), dict[str, str]()
+    decode, kinds, names = format.decoder(exactly=False), dict[str, set[type]](), dict[str, str]()
     for key, value in rows:
-        for name, item in _parsed(decode, value, pa.scalar(key)).items():
+        for name, item in _parsed(format, decode, value, pa.scalar(key)).items():
             if names.setdefault(name.lower(), name) == name:  # Spark ignores the case of a name
                 found = kinds.setdefault(name, set())
                 if item is not None:
@@ -250,13 +280,16 @@ _BITS: Final = 63
 
 
 def _infer_column(name: str, found: set[type]) -> StructField:
-    if not found or str in found:
+    if not found or str in found or found == {UUID}:
         return StructField(name, StringType())
     for kind, among in (
         (BooleanType(), {bool}),
         (LongType(), {int}),
         (DecimalType(_MAX_DIGITS, 0), {int, Decimal}),
         (DoubleType(), {int, Decimal, float}),
+        (BinaryType(), {bytes}),
+        (TimestampType(), {dt.datetime}),
+        (DateType(), {dt.date}),
     ):
         if found <= among:
             return StructField(name, kind)
@@ -297,24 +330,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _parsed(decode: Convert, value: bytes, key: pa.Scalar) -> dict[str, Any]:
+def _parsed(format: ValueFormat, decode: Decode, value: bytes, key: pa.Scalar) -> dict[str, Any]:
     try:
-        found = decode(value.decode())
+        found = decode(value)
     except (ValueError, RecursionError) as error:
         what = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"the value of key {shown(key.as_py())} is not JSON ({what})") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"the value of key {shown(key.as_py())} is not a JSON object: {value!r:.60}")
+        raise ValueError(f"the value of key {shown(key.as_py())} is not {format.name} ({what})") from None
+    if not isinstance(found, dict) or not all(type(name) is str for name in found):
+        raise ValueError(f"the value of key {shown(key.as_py())} is not a {format.name} object: {value!r:.60}")
     return found
 
 
 def _text(item: Any) -> str:
-    """JSON text, with escapes for surrogates."""
-    text = json.dumps(item, ensure_ascii=False)
+    """JSON text, with escapes for surrogates. Raises ValueError."""
+    try:
+        text = json.dumps(item, ensure_ascii=False, default=_plain)
+    except TypeError as error:  # a map whose keys JSON does not have
+        raise ValueError(str(error)) from error
     try:
         text.encode()
     except UnicodeEncodeError:
-        return json.dumps(item)
+        return json.dumps(item, default=_plain)
     return text
 
 
@@ -324,7 +360,21 @@ def _only(item: Any, kind: type) -> Any:
     return item
 
 
+def _date(item: Any) -> dt.date:
+    return item if type(item) is dt.date else dt.date.fromisoformat(_only(item, str))
+
+
+def _time(item: Any) -> dt.time:
+    return item if isinstance(item, dt.time) else dt.time.fromisoformat(_of_microseconds(item))
+
+
+def _datetime(item: Any) -> dt.datetime:
+    return item if isinstance(item, dt.datetime) else dt.datetime.fromisoformat(_of_microseconds(item))
+
+
 def _binary(item: Any) -> bytes:
+    if isinstance(item, bytes):
+        return item
     if isinstance(item, dict) and item.keys() == {_TEXT_OF_BYTES}:
         try:
             return base64.b64decode(_only(item[_TEXT_OF_BYTES], str), validate=True)
@@ -340,7 +390,7 @@ def _of_microseconds(item: Any) -> str:
 
 
 def _local_time(item: Any) -> dt.datetime:
-    time = dt.datetime.fromisoformat(_of_microseconds(item))
+    time = _datetime(item)
     if time.tzinfo is not None:
         raise ValueError
     return time

@@ -50,8 +50,15 @@ prefix             only keys that begin with this text (as UTF-8); prefixHex: wi
 startKey           only keys from this one on; startKeyHex in hexadecimal
 endKey             only keys before this one; endKeyHex in hexadecimal
 codec              json: values are JSON objects, as `logdb import` makes them, and their fields are columns: those that
-                   `.schema(...)` names, or else those that the first 1,000 values have, with a column
-                   `_rescued_data` for what does not fit (`documents`)
+                   `.schema(...)` names, or else those that the values have, with a column `_rescued_data` for what
+                   does not fit (`documents`); or msgpack, avro or protobuf (`formats`)
+sampleValues       find the columns in so many values only (default: all), which is faster
+avroSchema         for avro: the schema of a record as JSON, or the file that has it
+descriptorFile, messageName
+                   for protobuf: the file that has the descriptors of messages, and the name of one
+table, index       the rows of a table of `logdb.tables`, or the entries of an index of it, with the key and the fields
+                   as columns (`row_keys`)
+keyColumns         for a table: the names of the columns of its key, divided by commas
 partitionBytes     bytes of log for each partition (default: 128 MiB)
 snapshot           instead of path and version: the folder of a pinned snapshot
 timeout            the timeout of a request to servers, in seconds (default: 30)
@@ -80,7 +87,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -89,20 +96,23 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from logdb import Database
 from logdb.errors import LogDBError
 from spark_export import changes, versions
 from spark_export.application import Application, current_application
 from spark_export.catalog_tables import defines_table, split_options, with_options
 from spark_export.changes import Changes
-from spark_export.columns import CODECS, OutputColumns, check_writable, select_columns
+from spark_export.columns import CODECS, WRITABLE, OutputColumns, check_writable, select_columns
 from spark_export.decoding import KeyRange
 from spark_export.directory_source import pinned_snapshot
-from spark_export.documents import RESCUED, infer_columns
+from spark_export.documents import RESCUED, JsonValues, infer_columns
 from spark_export.endpoints import Endpoints
 from spark_export.filters import Bounds
-from spark_export.options import SERVERS, Options, given_options, zone_named
+from spark_export.formats import AvroValues, MsgpackValues, ProtobufValues, ValueFormat
+from spark_export.options import SERVERS, Options, given_options, local_path, zone_named
+from spark_export.row_keys import RowKeys, Rows
 from spark_export.runs import PARTITION_BYTES, ROWS, Runs
 from spark_export.snapshot_source import Location, PlanRequest, SnapshotPlan, source_of
 from spark_export.stream import LATEST, OLDEST, LogDBStreamReader, StartTime, before
@@ -115,7 +125,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RANGE: Final = ("prefix", "prefixHex", "startKey", "startKeyHex", "endKey", "endKeyHex")
-EVERYWHERE: Final = ("path", *SERVERS, *RANGE, "codec", "partitionBytes", "readChangeFeed")
+FORMAT: Final = ("sampleValues", "avroSchema", "descriptorFile", "messageName")
+TABLE: Final = ("table", "index", "keyColumns")
+EVERYWHERE: Final = ("path", *SERVERS, *RANGE, "codec", *FORMAT, *TABLE, "partitionBytes", "readChangeFeed")
 SINCE: Final = ("startingVersion", "startingTimestamp")
 UNTIL: Final = ("endingVersion", "endingTimestamp")
 LIMITS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger")
@@ -125,7 +137,6 @@ CHANGES: Final = (*EVERYWHERE, *SINCE, *UNTIL, "oldValues", "updateImages", "lab
 LISTING: Final = ("listing", "path", *SERVERS, *RANGE, "partitionBytes", *SINCE, *UNTIL)
 MAX_PARTITION_BYTES: Final = 1 << 30
 """The largest partition: a task holds all of it in memory."""
-SAMPLED_VALUES: Final = 1_000
 COLUMNS: Final = dict(zip(ROWS.names, ROWS.types, strict=True))
 
 
@@ -142,8 +153,11 @@ class LogDBSource(DataSource):
         self._is_listing = every.choice("listing", ("versions",)) is not None
         allowed = LISTING if self._is_listing else CHANGES if self._is_feed else (*SNAPSHOT, *WRITING)
         self._options = chosen = Options(options, allowed)
-        self._keys = chosen.keys()
         self._codec = chosen.choice("codec", CODECS)
+        self._format = _format(chosen, self._codec)
+        self._rows = _rows(chosen)
+        self._keys = chosen.keys() if self._rows is None else self._rows.range()
+        self._samples = chosen.number("sampleValues", minimum=1)
         self._partition_bytes = (
             chosen.number("partitionBytes", minimum=1, maximum=MAX_PARTITION_BYTES) or PARTITION_BYTES
         )
@@ -155,6 +169,7 @@ class LogDBSource(DataSource):
         chosen.number("endingVersion", minimum=0)
         self._limit = _limit(chosen)
         self._fixed: SnapshotPlan | None = None
+        self._described: RowKeys | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -169,12 +184,13 @@ class LogDBSource(DataSource):
     def schema(self) -> StructType:
         if not self._is_feed:
             self._plan()
-        if self._is_listing:
-            columns = StructType([StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items()])
-            return self._as_table(columns)
-        key, value, *others = (StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items())
-        schema = StructType([key, *([value] if self._codec is None else self._fields()), *others])
-        return self._as_table(schema)
+        columns = [StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items()]
+        if not self._is_listing:
+            row_keys = self._row_keys()
+            count = 1 if row_keys is None else len(row_keys.names)
+            others = [field for field in columns[count:] if field.name != "value"]
+            columns = [*columns[:count], *(self._fields() or [StructField("value", BinaryType())]), *others]
+        return self._as_table(StructType(columns))
 
     def _as_table(self, schema: StructType) -> StructType:
         return with_options(schema, given_options(self.options)) if defines_table(self.options) else schema
@@ -231,7 +247,9 @@ class LogDBSource(DataSource):
         )
 
     def _selected(self, schema: StructType) -> OutputColumns:
-        return select_columns(schema, self._columns(), self._codec, self.time_zone, self._has_time)
+        keys = self._row_keys()
+        format = self._format if keys is None else keys.values
+        return select_columns(schema, self._columns(), format, self.time_zone, self._has_time, keys)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogDBWriter:
         source, columns = self._of_table(schema)
@@ -255,6 +273,8 @@ class LogDBSource(DataSource):
             if name not in ("path", "codec", *SERVERS):
                 self._refuse(name, "it is for reading")
         options, location = self._options, self._options.location()
+        if self._codec is not None and self._codec not in WRITABLE:
+            raise ValueError(f"rows are written with the codec {' or '.join(WRITABLE)}, not {self._codec}")
         texts = check_writable(schema, self._codec, IGNORED)
         job = options.text("jobId")
         return Target(
@@ -272,6 +292,24 @@ class LogDBSource(DataSource):
     def _columns(self) -> dict[str, pa.DataType]:
         if self._is_listing:
             return versions.COLUMNS
+        if self._rows is not None:
+            keys = self._row_keys()
+            assert keys is not None
+            others = {name: kind for name, kind in self._plain_columns().items() if name not in ("key", "value")}
+            return {**keys.arrow, **others}
+        return self._plain_columns()
+
+    def _row_keys(self) -> RowKeys | None:
+        """The keys of the table that is read, as the catalog has it at the version."""
+        if self._described is None and self._rows is not None:
+            with source_of(self._options.location()).database() as db:
+                self._described = self._rows.described(db.at(self._version(db)))
+        return self._described
+
+    def _version(self, db: Database) -> int:
+        return db.version if self._is_feed else self._plan().version
+
+    def _plain_columns(self) -> dict[str, pa.DataType]:
         if not self._is_feed:
             return COLUMNS
         columns = dict(changes.COLUMNS)
@@ -339,14 +377,24 @@ class LogDBSource(DataSource):
             return db.oldest_version + 1
 
     def _fields(self) -> list[StructField]:
-        """Infer the columns for documents from a sample of the values."""
+        """The columns for fields: those of the format's schema, or else those of the values; none without a format."""
+        keys = self._row_keys()
+        format = self._format if keys is None else keys.values
+        if format is None:
+            return []
+        if (named := format.fields()) is not None:
+            reserved = {name.lower() for name in self._columns()}
+            fields = [field for field in named if field.name.lower() not in reserved]
+            return fields if len(fields) == len(named) else [*fields, StructField(RESCUED, StringType())]
         low, high = self._keys
         with source_of(self._options.location()).database() as db:
-            view = db.at(self._plan().version) if not self._is_feed else db.at(db.version)
-            rows = islice(view.scan(start=low, end=high), SAMPLED_VALUES)
+            rows = islice(db.at(self._version(db)).scan(start=low, end=high), self._samples)
             if (first := next(rows, None)) is None:
                 raise ValueError("there are no values to infer the columns from: name them with .schema(...)")
-            fields = infer_columns(chain([first], rows), (*self._columns(), RESCUED))
+            found: Iterable[tuple[bytes, bytes]] = chain([first], rows)
+            if keys is not None and keys.of_index is not None:
+                found = ((key, key) for key, _ in found)
+            fields = infer_columns(found, (*self._columns(), RESCUED), format)
         return [*fields, StructField(RESCUED, StringType())]
 
 
@@ -366,7 +414,7 @@ class SnapshotReader(DataSourceReader):
         self._bounds = Bounds(keys, 0, plan.version)
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        self._bounds, left = self._bounds.narrowed(filters, "version", self._columns.plain)
+        self._bounds, left = _narrowed(self._bounds, filters, "version", self._columns)
         return left
 
     def partitions(self) -> list[InputPartition]:
@@ -401,7 +449,7 @@ class ChangesReader(DataSourceReader):
         self._bounds = Bounds(keys, plan.since + 1, plan.version)
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        self._bounds, left = self._bounds.narrowed(filters, "_commit_version", self._columns.plain)
+        self._bounds, left = _narrowed(self._bounds, filters, "_commit_version", self._columns)
         return left
 
     def partitions(self) -> list[InputPartition]:
@@ -424,6 +472,60 @@ def split_keys(plan: SnapshotPlan, keys: KeyRange, count: int) -> list[KeyRange]
     count = max(1, min(count, len(inner)))
     bounds = [keys.low, *(inner[number * len(inner) // count] for number in range(1, count)), keys.high]
     return [KeyRange(low or b"", high) for low, high in pairwise(bounds)]
+
+
+def _narrowed(
+    bounds: Bounds, filters: list[Filter], version: str, columns: OutputColumns
+) -> tuple[Bounds, list[Filter]]:
+    """The bounds narrowed by filters, and the filters that Spark must apply."""
+    if columns.keys is None:
+        return bounds.narrowed(filters, version, columns.plain)
+    of_key, others = columns.keys.split(filters)
+    keys = columns.keys.range(of_key)
+    bounds, left = bounds._replace(keys=bounds.keys.within(*keys)).narrowed(others, version, columns.plain)
+    return bounds, [*of_key, *left]
+
+
+def _format(options: Options, codec: str | None) -> ValueFormat | None:
+    """The format of values. Raises ValueError."""
+    needed = {"avro": ("avroSchema",), "protobuf": ("descriptorFile", "messageName")}
+    for name in ("avroSchema", "descriptorFile", "messageName"):
+        if name in options and name not in needed.get(codec or "", ()):
+            raise ValueError(f"{name} goes with another codec")
+    for name in needed.get(codec or "", ()):
+        if name not in options:
+            raise ValueError(f"the codec {codec} needs the option {name}")
+    if codec == "avro":
+        schema = options.text("avroSchema") or ""
+        return AvroValues(schema if schema.lstrip().startswith("{") else _content("avroSchema", schema).decode())
+    if codec == "protobuf":
+        content = _content("descriptorFile", options.text("descriptorFile") or "")
+        return ProtobufValues(content, options.text("messageName") or "")
+    if codec == "msgpack":
+        return MsgpackValues()
+    return JsonValues() if codec == "json" else None
+
+
+def _content(name: str, path: str) -> bytes:
+    try:
+        return local_path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error}") from None
+
+
+def _rows(options: Options) -> Rows | None:
+    """The table that is read. Raises ValueError."""
+    table = options.text("table")
+    if table is None:
+        for name in TABLE[1:]:
+            if name in options:
+                raise ValueError(f"{name} goes with table")
+        return None
+    for name in (*RANGE, "codec"):
+        if name in options:
+            raise ValueError(f"{name} does not go with table, whose keys and format are known")
+    names = options.text("keyColumns") or ""
+    return Rows(table, options.text("index"), tuple(name.strip() for name in names.split(",") if name.strip()))
 
 
 def _limit(options: Options) -> ReadLimit:

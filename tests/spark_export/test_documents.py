@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 import logdb
-from spark_export import source
 from spark_export.documents import JSON_TEXT, RESCUED
 from spark_export.source import LogDBSource
 from tests.spark_export import planning
@@ -122,17 +121,17 @@ RELAXED = settings(max_examples=120, deadline=None, suppress_health_check=list(H
 @example([b'{"a":null}', b'{"a":18446744073709551615}'], [b'{"a":-1e300}'])
 @example([b"{}"], [b'{"a":"\\ud800"}'])
 def test_columns_and_values_are_converted_without_loss(first: list[bytes], later: list[bytes]) -> None:
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as path:
-        patch.setattr(source, "SAMPLED_VALUES", len(first))
+    with tempfile.TemporaryDirectory() as path:
         values = written(path, [*first, *later])
         unsound = [key for key, value in values.items() if not is_sound(value)]
-        schema = LogDBSource({"path": path, "codec": "json"})
+        options = {"codec": "json", "sampleValues": str(len(first))}
+        schema = LogDBSource({"path": path, **options})
         if unsound:
             with pytest.raises(ValueError, match=f"value of key {unsound[0]!r}"):
-                planning.read(path, codec="json")
+                planning.read(path, **options)
             return
         assert isinstance(columns := schema.schema(), StructType)
-        rows = planning.read(path, codec="json")
+        rows = planning.read(path, **options)
         assert [row["key"] for row in rows] == list(values)
         for row in rows:
             expected = without_nulls(json.loads(values[row["key"]]))
@@ -196,7 +195,7 @@ def test_a_later_value_is_not_narrowed(tmp_path: Path) -> None:
     with logdb.open(path) as db:
         db.multi_put({b"%05d" % number: b'{"n":1}' for number in range(1_000)})
         db.multi_put({b"x": b'{"n":1.5,"later":"here"}', b"y": b'{"n":"many"}', b"z": b'{"n":2.0}'})
-    *_, x, y, z = planning.read(path, codec="json")
+    *_, x, y, z = planning.read(path, codec="json", sampleValues="1000")
     assert list(x) == ["key", "n", RESCUED, "version"]
     assert (x["n"], json.loads(x[RESCUED])) == (None, {"n": 1.5, "later": "here"})
     assert (y["n"], json.loads(y[RESCUED])) == (None, {"n": "many"})

@@ -32,7 +32,6 @@ from pyspark.sql.types import (
 
 import logdb
 from logdb import Database
-from spark_export import source as source_module
 from spark_export import transactions, writing
 from spark_export.source import LogDBSource
 from spark_export.writing import COUNTERS, CountedBatches, LogDBWriter, SpooledRows
@@ -255,10 +254,9 @@ def test_documents_of_all_types_come_back(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_json_text_that_was_read_is_written_unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path, values = str(tmp_path / "db"), [b'{"a":[1,"x"]}', b'{"a":"[1]"}', b'{"a":2.5}']
-    monkeypatch.setattr(source_module, "SAMPLED_VALUES", 1)
     with logdb.open(path) as db:
         db.multi_put({b"%d" % number: value for number, value in enumerate(values)})
-    source = LogDBSource({"path": path, "codec": "json"})
+    source = LogDBSource({"path": path, "codec": "json", "sampleValues": "1"})
     schema = StructType([field for field in source.schema().fields if field.name != "version"])
     reader = source.reader(schema)
     monkeypatch.setattr(writing, "partition_id", lambda: 0)
