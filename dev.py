@@ -4,10 +4,10 @@
     python3 dev.py flights       the tour: a year of flights, bookings, time travel, two Spark exports, what differs
     python3 dev.py marketplace   the shared log by itself, on a cluster: events, shards that come and go, analytics
     python3 dev.py test          everything a contributor must see green: ruff, mypy --strict, all tests
-    python3 dev.py docs          the API reference, from the docstrings, in build/api
+    python3 dev.py docs          the documentation site, with the API reference from the docstrings, in build/site
 
 All make a virtual environment in .venv (LOGDB_VENV names another place) and install the project with what it needs
-into it; arguments that follow go to the example, to pytest, or name another folder for the reference.
+into it; arguments that follow go to the example, to pytest, or name another folder for the site.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(__doc__)
     python = python_with(EXTRAS[task])
     if task == "docs":
-        run([python, "docs/reference.py", *(arguments[1:] or ["build/api"])])
+        run([python, "docs/website.py", *(arguments[1:] or ["build/site"])])
         return
     if task != "test":
         run([python, f"examples/{task}.py", *arguments[1:]])

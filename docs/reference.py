@@ -1,4 +1,6 @@
-"""The API reference, generated from the docstrings: `python docs/reference.py build/api`, or `python3 dev.py docs`.
+"""The API reference, generated from the docstrings: `python docs/reference.py build/api`.
+
+`python3 dev.py docs` makes it a part of the documentation site (`website`).
 
 pdoc renders the public names (`__all__`) of the modules in `PAGES`. Its warnings, such as a type that it cannot
 resolve, are errors.
