@@ -16,13 +16,14 @@ from logdb import aio
 from logdb.clients.cluster_backend import ClusterBackend
 from logdb.cluster.client import requests
 from logdb.cores.effects import MILLISECOND
-from logdb.errors import ConflictError, OutcomeUnknown, Unavailable, VersionTrimmed
+from logdb.errors import ConflictError, FutureVersion, OutcomeUnknown, Unavailable, VersionTrimmed
 from logdb.txn.retry import RunOptions
 from logdb.txn.speculation import Speculation
 from logdb.txn.transaction import Workspace
 from tests.sim.database.history import Op
 from tests.sim.database.keys import CELLS, LISTS, elements_of
 from tests.sim.database.loop import Loop
+from tests.sim.world import Failure
 
 if TYPE_CHECKING:
     from tests.sim.database.workload import Application
@@ -131,6 +132,8 @@ class Programs:
             op = self.running[number][1]
             if op is not None:
                 self._application.refused(op, error)
+        except FutureVersion as error:
+            raise Failure("an answer has a type that its call allows", f"{self.running[number][1]}: {error}") from error
         except (ConflictError, Unavailable, OutcomeUnknown):
             pass
         if delivered is not None and delivered.status == "open":
