@@ -324,7 +324,7 @@ def _tpcc_embedded(quick: bool, as_json: bool, scratch: Path | None) -> None:
 @click.argument(
     "parts",
     nargs=-1,
-    type=click.Choice(["served", "cost", "hops", "leader", "node-multipaxos", "node-scalog", "shards"]),
+    type=click.Choice(["served", "cost", "hops", "leader", "node-multipaxos", "node-scalog", "node-ziplog", "shards"]),
 )
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")

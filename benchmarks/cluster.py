@@ -184,6 +184,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Path, bool, Progress], Found]]] = {
     "leader": ("The ordering layer's leader is killed", _leader),
     "node-multipaxos": ("A node of three is killed, Multi-Paxos", _node("multipaxos")),
     "node-scalog": ("A node of three is killed, Scalog", _node("scalog")),
+    "node-ziplog": ("A node of three is killed, Ziplog", _node("ziplog")),
     "shards": ("A shard is added, and another one finalized", _shards),
 }
 

@@ -48,6 +48,7 @@ class Shape(NamedTuple):
 PROCESSES: Final[Mapping[str, Shape]] = {
     "scalog": Shape(ordering=3, storage=4, mapping=1, failures=1, shards=2),
     "multipaxos": Shape(ordering=0, storage=0, replica=3, mapping=1, engine="multipaxos"),
+    "ziplog": Shape(ordering=3, storage=4, mapping=1, failures=1, shards=2, engine="ziplog"),
 }
 """A process for each server."""
 
@@ -56,8 +57,9 @@ def nodes_of(engine: str, nodes: int) -> Shape:
     """Equal nodes, each with a server of every role that the database needs on this engine."""
     if engine == "multipaxos":
         return Shape(ordering=0, storage=0, replica=nodes, mapping=nodes, engine=engine, nodes=nodes)
+    policy = "mask" if engine == "scalog" else ""
     return Shape(
-        ordering=nodes, storage=nodes, mapping=nodes, failures=nodes // 2, engine=engine, policy="mask", nodes=nodes
+        ordering=nodes, storage=nodes, mapping=nodes, failures=nodes // 2, engine=engine, policy=policy, nodes=nodes
     )
 
 

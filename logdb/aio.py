@@ -120,6 +120,7 @@ async def connect(
     timeout: float = opening.TIMEOUT_S,
     placement: Placement | None = None,
     session: int | None = None,
+    consistency: opening.Consistency | None = None,
     ca: str | PathLike[str] | None = None,
     certificate: str | PathLike[str] | None = None,
     certificate_key: str | PathLike[str] | None = None,
@@ -132,7 +133,8 @@ async def connect(
         from logdb.system.addresses import endpoints_of
     addresses, timeout_s = endpoints_of(endpoints), opening.checked_timeout(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
-    return Database(await connect(addresses, timeout_s, placement, opening.checked_session(session), shown))
+    since = opening.checked_session(session, consistency)
+    return Database(await connect(addresses, timeout_s, placement, since, shown))
 
 
 async def shard_history(

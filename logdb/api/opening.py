@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from logdb.api.database import Database
 from logdb.api.results import HistoryEntry, ShardHistory
@@ -19,6 +20,7 @@ from logdb.store.arguments import checked_version
 from logdb.store.limits import check_key
 from logdb.system.disk import described
 
+Consistency = Literal["strict", "session"]
 IN_MEMORY = ":memory:"
 SWEEP_INTERVAL_S = 10.0
 TIMEOUT_S = 10.0
@@ -73,6 +75,7 @@ def connect(
     timeout: float = TIMEOUT_S,
     placement: Placement | None = None,
     session: int | None = None,
+    consistency: Consistency | None = None,
     ca: str | PathLike[str] | None = None,
     certificate: str | PathLike[str] | None = None,
     certificate_key: str | PathLike[str] | None = None,
@@ -85,9 +88,11 @@ def connect(
     to streams and servers meanwhile. Then it raises Unavailable, or OutcomeUnknown if it may have been carried out.
 
     `placement`: the shard of a cluster for what is written to a key (`logdb.ByPrefix`, `logdb.ByHash`, or a function of
-    the key; None: any shard). `session`: plain reads see at least that version (another client's `Database.session`, or
-    0) and what this client has seen. Without it they see every commit that was acknowledged to any client, which costs
-    a request to the log.
+    the key; None: any shard). `consistency`: "strict" (the default): a read sees every commit that was acknowledged to
+    any client, which costs a request to the log. "session": a read, or the snapshot of a transaction, sees what this
+    client has seen, and may be older than what others have committed. In both, a commit is ordered after every commit
+    that had returned. `session`: another client's `Database.session`; reads see at least that version, with
+    consistency "session".
 
     `ca`: a file with the certificates to trust (PEM); it turns on TLS. `certificate`, `certificate_key`: the files of
     the certificate and key to present to a server that requires them; without the second the key is in the first.
@@ -102,7 +107,8 @@ def connect(
         from logdb.system.addresses import endpoints_of
     addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
-    return Database(connect_for_threads(addresses, timeout_s, placement, checked_session(session), shown))
+    since = checked_session(session, consistency)
+    return Database(connect_for_threads(addresses, timeout_s, placement, since, shown))
 
 
 def shard_history(
@@ -170,9 +176,16 @@ def checked_share(share: float | None) -> float | None:
     return float(share)
 
 
-def checked_session(session: int | None) -> int | None:
-    """Raises TypeError, ValueError."""
-    return None if session is None else checked_version(session)
+def checked_session(session: int | None, consistency: Consistency | None) -> int | None:
+    """The version that reads must see at least; None: every commit that was acknowledged. Raises TypeError,
+    ValueError."""
+    if consistency not in (None, "strict", "session"):
+        raise ValueError(f'consistency must be "strict" or "session", not {consistency!r}')
+    if session is None:
+        return 0 if consistency == "session" else None
+    if consistency == "strict":
+        raise ValueError('session is for consistency="session"; with "strict", reads see every commit anyway')
+    return checked_version(session)
 
 
 def open_backend(

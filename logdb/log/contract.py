@@ -18,11 +18,12 @@ The conformance suite in `tests/conformance/` runs on every engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from logdb.errors import LogDBError
 
 __all__ = [
+    "GENESIS",
     "AppendId",
     "AppendUnknown",
     "Batch",
@@ -40,6 +41,9 @@ __all__ = [
     "Trimmed",
     "View",
 ]
+
+GENESIS: Final = 0
+"""The position before every record: an append after it may be ordered anywhere (RID_GENESIS of the dissertation)."""
 
 Record = tuple[int, bytes]
 """(tag, payload): the tag, 1 to 255, is the record's kind; a subscriber can select records by their tags."""

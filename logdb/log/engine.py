@@ -29,15 +29,15 @@ from logdb.log.requests import ClientConfig, Configuration
 if TYPE_CHECKING:
     from logdb.log import paxos
 
-ENGINES: Final = ("scalog", "multipaxos")
+ENGINES: Final = ("scalog", "multipaxos", "ziplog")
 """The folder names of all engines. The first is the default of a `cluster.toml` without the key `engine`."""
 
 ENGINE_OF_NODES: Final = ENGINES[1]
 """The default of `logdb cluster up --nodes`: the engine whose commits need the fewest messages on three equal nodes
 (docs/performance.md)."""
 
-MAX_HEADER_BYTES: Final = 16
-"""Maximum size of what an engine stores in front of a record's payload: a client id and a sequence number."""
+MAX_HEADER_BYTES: Final = 24
+"""Maximum size of what an engine stores in front of a record's payload: a GSN, a client id and a sequence number."""
 
 
 class Right(IntEnum):
@@ -259,9 +259,18 @@ class Shape:
     nodes: int = 0
 
     def on_nodes(self, count: int) -> Shape:
-        """The shape of as many equal nodes: one shard with a member on each node."""
+        """The shape of as many equal nodes: one shard, and a storage server on each node, a spare one where the engine
+        needs them."""
+        members = engine_of(self.engine).operations.members_on_nodes(count)
         return replace(
-            self, nodes=count, shards=1, replicas=count, ordering=count, mapping=count, aggregators=0, spares=0
+            self,
+            nodes=count,
+            shards=1,
+            replicas=members,
+            ordering=count,
+            mapping=count,
+            aggregators=0,
+            spares=count - members,
         )
 
 
@@ -295,7 +304,8 @@ class Operations:
     shape. `shape_fields`: for each field of the shape that is the number of a role's servers, the role. `settings`: the
     keys of [cluster] for a shape. `server_counts` and `settings` raise ValueError for an impossible shape.
     `shard_size`: the number of servers in a shard, by the configuration of a founder; `policy_of`: the shape's `policy`
-    by that configuration. `storage_role`: the role whose servers form shards.
+    by that configuration. `storage_role`: the role whose servers form shards. `members_on_nodes`: the number of members
+    of the one shard on that number of equal nodes, whose other storage servers are spares; all are members by default.
 
     `tail_request`, `view_request`: make a request to a founder, from the number that its response must carry.
     `frontier_of`, `configuration_of`: the content of the response, None for any other message. `servers_of`: (address,
@@ -309,6 +319,7 @@ class Operations:
     shard_size: Callable[[Any], int]
     policy_of: Callable[[Any], str]
     storage_role: str
+    members_on_nodes: Callable[[int], int] = lambda nodes: nodes
     tail_request: Callable[[int], Any]
     view_request: Callable[[int], Any]
     frontier_of: Callable[[Any], Frontier | None]

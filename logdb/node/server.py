@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from logdb.cores.effects import Address, Stop
+from logdb.cores.effects import Address, Core, Stop
 from logdb.log.engine import ServerConfig
 from logdb.log.segments import Disk
 from logdb.node.directory import ServerDirectory
@@ -107,20 +107,30 @@ class Server:
     async def join(self) -> int:
         """Wait until the core serves, and deliver all messages to it from then on. Returns the ordering layer that it
         is a member of, 0 for a server that is not a founder."""
-        role, host, port = self.role, self.host, self._port
-        assert host is not None
+        role, port = self.role, self._port
         assert port is not None
-        core = host.core
-        if core is not None and not role.is_ready(core):
+        if self._is_waiting():
             if self.is_founder and len(self.config.ordering) > 1:
                 reason = "a new group needs all of its replicas once; one without its disk needs more than half of them"
                 logger.info(f"no member of the {role.name} group yet; waiting for the others", extra={"why": reason})
-            while not role.is_ready(core):
+            while self._is_waiting():
                 await asyncio.sleep(JOIN_POLL_S)
-            if role.paxos_replica is not None and role.paxos_replica(core).has_rejoined:
+            core = self._core
+            if role.paxos_replica is not None and core is not None and role.paxos_replica(core).has_rejoined:
                 logger.info(f"has joined the {role.name} group again, with the state of the others")
-        port.receive = host.receive
+        assert self.host is not None
+        port.receive = self.host.receive
+        core = self._core
         return role.paxos_replica(core).cluster if role.paxos_replica is not None and core is not None else 0
+
+    @property
+    def _core(self) -> Core | None:
+        """The core that runs now: one that has wiped its journals has a successor, with another host."""
+        return self.host.core if self.host is not None else None
+
+    def _is_waiting(self) -> bool:
+        core = self._core
+        return core is not None and not self.role.is_ready(core)
 
     @property
     def is_founder(self) -> bool:

@@ -115,6 +115,10 @@ def test_invalid_arguments(cluster: Cluster) -> None:
     for wrong in (-1, True, "1"):
         with pytest.raises((TypeError, ValueError)):
             logdb.connect(cluster.ordering, session=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='"strict" or "session", not \'causal\''):
+        logdb.connect(cluster.ordering, consistency="causal")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="reads see every commit anyway"):
+        logdb.connect(cluster.ordering, consistency="strict", session=1)
 
 
 def test_an_exception_of_a_placement_is_raised(cluster: Cluster) -> None:
@@ -135,7 +139,10 @@ def test_an_exception_of_a_placement_is_raised(cluster: Cluster) -> None:
 
 
 def test_a_session_continues_in_another_client(cluster: Cluster) -> None:
-    with logdb.connect(cluster.ordering) as one, logdb.connect(cluster.ordering, session=0) as other:
+    with (
+        logdb.connect(cluster.ordering) as one,
+        logdb.connect(cluster.ordering, consistency="session") as other,
+    ):
         assert (one.session, other.session) == (0, 0)
         version = one.put(b"session", b"1")
         assert one.session == version

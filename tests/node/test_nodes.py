@@ -91,10 +91,10 @@ def test_servers_of_a_node_call_each_other_and_share_streams(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cluster_of_three_nodes_survives_the_loss_of_any(tmp_path: Path, engine: str) -> None:
-    cluster = Cluster.of_shape(tmp_path, shape(engine))
+    cluster = Cluster.of_shape(tmp_path, shape(engine), suspect_after_ms=2_000)
     cluster.start(shards=1)
     try:
-        with logdb.connect(endpoints(cluster)) as db:
+        with logdb.connect(endpoints(cluster), timeout=60) as db:
             for name in ("n1", "n2", "n3"):
                 in_shared_loop(cluster.end(name))
                 db.put(name.encode(), b"without it")
@@ -112,17 +112,17 @@ def test_a_node_that_has_lost_its_data_takes_its_place_again(tmp_path: Path, eng
     cluster.start(shards=1)
     address = cluster.processes["n2"].address
     try:
-        with logdb.connect(endpoints(cluster)) as db, cluster.connect() as log:
+        with logdb.connect(endpoints(cluster), timeout=60) as db, cluster.connect() as log:
             keys = [b"%02d" % number for number in range(20)]
             for key in keys:
                 db.put(key, b"v")
-            lost = member_at(address, log)
+            lost = server_at(address, log)
             in_shared_loop(cluster.end("n2"))
             shutil.rmtree(tmp_path / "n2")
             in_shared_loop(cluster.begin("n2"))
             while in_shared_loop(health(address, NONE)):
                 pass
-            while (found := member_at(address, log)) is None or (found == lost and cluster.storage != cluster.founders):
+            while (found := server_at(address, log)) is None or (found == lost and cluster.storage != cluster.founders):
                 pass  # a founder keeps its number; a storage server gets a new one, and copies the records first
             in_shared_loop(cluster.end("n1"))
             db.put(b"last", b"v")
@@ -136,13 +136,13 @@ def test_a_node_that_has_lost_its_data_takes_its_place_again(tmp_path: Path, eng
 def test_a_failed_sync_of_one_server_ends_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    cluster = Cluster.of_shape(tmp_path, shape(engine))
+    cluster = Cluster.of_shape(tmp_path, shape(engine), suspect_after_ms=2_000)
     cluster.start(shards=1)
     try:
         node = cluster.servers["n1"]
         server = [server for server in node.servers if server.role.has_journals][-1]
         monkeypatch.setattr(node.disk, "sync", failing_below(server.config.data))
-        with logdb.connect(endpoints(cluster)) as db:
+        with logdb.connect(endpoints(cluster), timeout=60) as db:
             while not cluster.running["n1"].done():
                 db.put(b"k", b"v")
         with pytest.raises(LogFailed, match="Input/output error"):
@@ -164,11 +164,12 @@ def failing_below(folder: Path) -> Callable[[int], None]:
     return sync
 
 
-def member_at(address: str, log: RemoteLog) -> int | None:
-    """The number of the member of the shard on this node, None if it still copies records."""
-    (one,) = log.configuration().shards
-    numbers = [member.server for member in one.members if location_of(member.address) == address]
-    return next((number for number in numbers if number not in one.joining), None)
+def server_at(address: str, log: RemoteLog) -> int | None:
+    """The number of the storage server on this node, None if it still copies records."""
+    view = log.configuration()
+    (shard,) = view.shards
+    servers = [one for one in (*shard.members, *view.spares) if location_of(one.address) == address]
+    return next((one.server for one in servers if one.server not in shard.joining), None)
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "joined"])

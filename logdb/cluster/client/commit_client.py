@@ -3,6 +3,9 @@
 A transaction id is decided once, by the first commit record with it (DBS-6). So another copy does no harm: the client
 appends one when the first seems lost, or when its shard has stalled. A commit is called Unavailable only if no copy is
 in the log or ever will be (DBS-7).
+
+A commit record is appended after its large values, and after nothing else: a mapping server has applied every commit
+that has returned, so whatever is appended later is ordered later (DBS-18).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address
 from logdb.errors import OutcomeUnknown, TransactionTooLarge, Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import LogFailed, Record
+from logdb.log.contract import GENESIS, LogFailed, Record
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import COMMIT, FENCE, PLACEMENT, VALUE, Place, TxnId, Value, digest, encode_commit
 from logdb.store.records import Commit as CommitRecord
@@ -36,7 +39,7 @@ class PendingCommit:
     Of its copies, `under_way` are being appended, `refused` are not and never will be in the log, and of `unknown` the
     outcome is unknown. `gsn`: of a copy that is in the log, else 0. `error`: why a copy was refused. `server`: the
     mapping server that was last asked for the verdict. `is_late`: the deadline has passed. `is_blind`: the transaction
-    has read nothing.
+    has read nothing. `after`: the GSN of its last large value.
     """
 
     call: int
@@ -48,6 +51,7 @@ class PendingCommit:
     refused: int = 0
     unknown: int = 0
     gsn: int = 0
+    after: int = GENESIS
     server: Address = ""
     is_late: bool = False
     is_ended: bool = False
@@ -161,6 +165,7 @@ class CommitClient:
                 for key, value, gsn, shard in zip(large, values, result.gsns, result.shards, strict=True):
                     writes[key] = Place(gsn, shard, len(value), digest(value))
                 self._leases.set(pending.txn, min(result.gsns))
+                pending.after = max(result.gsns)
                 self._append_record(pending, request, writes)
             elif isinstance(result, LogFailed) and not pending.is_late:
                 self._context.set_timer(Timer(append), self._context.now + self._context.backoff(3))
@@ -171,7 +176,7 @@ class CommitClient:
 
         def append() -> None:
             if not pending.is_ended:
-                self._log.call(calls.Append(records, None, pending.deadline), on_appended)
+                self._log.call(calls.Append(records, None, pending.deadline, GENESIS), on_appended)
 
         append()
 
@@ -196,7 +201,7 @@ class CommitClient:
         pending.under_way += 1
         self.order.appending()
         self._log.call(
-            calls.Append((pending.record,), None, pending.deadline),
+            calls.Append((pending.record,), None, pending.deadline, pending.after),
             lambda result: self._appended(pending, result),
         )
         if pending.is_ended:

@@ -227,13 +227,14 @@ class FrontierRequest(NamedTuple):
 
 class FrontierResponse(NamedTuple):
     """`version`: that the member has entered; 0: it does not serve this view. `frontier`: no record that it places
-    later has a GSN at or below it. `last`: the last GSN of a record."""
+    later has a GSN at or below it. `last`: the last GSN of a record; `stable`: how far a subscriber may have come."""
 
     request: int
     shard: int
     version: int
     frontier: int
     last: int
+    stable: int
 
 
 class StatusRequest(NamedTuple):

@@ -21,7 +21,7 @@ class MmsServerConfig(ServerConfig):
 
     heartbeat_ms: int = 100
     election_ms: int = 500
-    suspect_ms: int = 500
+    suspect_after_ms: int = 1_000
     failures: int = 1
     epoch_ms: int = 20
     snapshot_mib: int = 4
@@ -35,7 +35,7 @@ class MmsServerConfig(ServerConfig):
             members=self.failures + 1,
             epoch_ns=self.epoch_ms * MILLISECOND,
             heartbeat_ns=heartbeat_ns,
-            suspect_after_ns=self.suspect_ms * MILLISECOND,
+            suspect_after_ns=self.suspect_after_ms * MILLISECOND,
             snapshot_bytes=self.snapshot_mib << 20,
             paxos=paxos.Config(election_ns=self.election_ms * MILLISECOND, heartbeat_ns=heartbeat_ns),
         )
@@ -48,7 +48,7 @@ class StorageServerConfig(ServerConfig):
     role: ClassVar[str] = "storage"
 
     heartbeat_ms: int = 100
-    suspect_ms: int = 500
+    suspect_after_ms: int = 1_000
     epoch_ms: int = 20
     buffer_mib: int = 64
     cache_mib: int = 8
@@ -61,7 +61,7 @@ class StorageServerConfig(ServerConfig):
             address=self.address,
             ordering=self.ordering,
             heartbeat_ns=heartbeat_ns,
-            suspect_after_ns=self.suspect_ms * MILLISECOND,
+            suspect_after_ns=self.suspect_after_ms * MILLISECOND,
             resend_ns=heartbeat_ns,
             epoch_age_ns=4 * self.epoch_ms * MILLISECOND,
             cache_bytes=self.cache_mib << 20,
@@ -72,7 +72,7 @@ class StorageServerConfig(ServerConfig):
 SETTINGS: Final[dict[str, Setting]] = {
     "heartbeat_ms": Setting(int, between(5, 60_000), ("cluster",)),
     "election_ms": Setting(int, between(10, 600_000), ("cluster",)),
-    "suspect_ms": Setting(int, between(10, 600_000), ("cluster",)),
+    "suspect_after_ms": Setting(int, between(10, 600_000), ("cluster",)),
     "failures": Setting(int, between(0, 4), ("cluster",)),
     "epoch_ms": Setting(int, between(1, 10_000), ("cluster",)),
     "buffer_mib": Setting(int, between(1, 4_096), ("cluster", "storage")),
@@ -87,7 +87,7 @@ def check_times(settings: Mapping[str, Any]) -> None:
     """A heartbeat must arrive before it is missed. Raises WrongSetting."""
     defaults = MmsServerConfig.__dataclass_fields__
     heartbeat = settings.get("heartbeat_ms", defaults["heartbeat_ms"].default)
-    for name in ("election_ms", "suspect_ms"):
+    for name in ("election_ms", "suspect_after_ms"):
         value = settings.get(name, defaults[name].default)
         if value < 2 * heartbeat:
             about = name if name in settings else "heartbeat_ms"

@@ -7,7 +7,7 @@ from random import Random
 from logdb.cores.effects import MILLISECOND, Answer, Call, Effect, Received, Send, TimerFired
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import AppendUnknown, NotOfThisShard
+from logdb.log.contract import AppendUnknown, NotOfThisShard, Trimmed
 from logdb.log.requests import END, ClientConfig
 from logdb.log.ziplog.client.log_client import ZiplogClient
 from logdb.log.ziplog.messages import (
@@ -136,6 +136,8 @@ def test_a_shard_that_is_trimmed_away_takes_no_records_and_has_none() -> None:
     read = client.call(calls.Read(10, 1))
     client.configure(TRIMMED_AWAY)
     assert isinstance(client.results[read], NotOfThisShard)
+    trimmed = client.call(calls.Read(5, 1))
+    assert isinstance(client.results[trimmed], Trimmed)
     subscription = client.call(calls.Subscribe(10, shard=1))
     batch = client.call(calls.Next(client.results[subscription]))  # type: ignore[arg-type]
     assert client.results[batch].end == END  # type: ignore[attr-defined]
@@ -148,7 +150,7 @@ def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
     for _ in range(3):
         client.wait()
         for one in client.take(FrontierRequest):
-            client.receive("s1", FrontierResponse(one.message.request, 1, 1, 20, 20))
+            client.receive("s1", FrontierResponse(one.message.request, 1, 1, 20, 20, 20))
         if client.is_asking():
             client.configure(WITH_SHARD)
     assert any(one.message.is_reached for one in client.take(ReadRequest))
@@ -160,3 +162,27 @@ def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
         if client.is_asking():
             client.configure(TRIMMED_AWAY)
     assert isinstance(client.results[read], NotOfThisShard)
+
+
+def test_the_tail_is_what_a_subscriber_may_have_passed() -> None:
+    """Bug 26: the order passes empty slots, so a version may have been shown that no record has."""
+    client, _ = appending()
+    tail = client.call(calls.Tail())
+    for one in client.take(FrontierRequest):
+        client.receive("s1", FrontierResponse(one.message.request, 1, 1, 30, 20, 25))
+    assert client.results[tail] == 25
+
+
+def test_the_tail_without_shards_waits_for_those_that_have_left() -> None:
+    client, _ = appending()
+    left = SHARD._replace(bound=9, is_draining=True)
+    tail = client.call(calls.Tail())
+    client.wait()
+    view = WITH_SHARD._replace(version=3, shards=(left,), set_version=2, base=9, left=8)
+    client.configure(view)
+    client.wait()
+    client.configure(view)
+    assert tail not in client.results, "a client of the earlier set still finds an earlier tail"
+    client.wait()
+    client.configure(view._replace(version=4, shards=(left._replace(is_drained=True),)))
+    assert client.results[tail] == 8

@@ -222,3 +222,12 @@ def test_a_replica_is_added_behind_the_members() -> None:
     assert log.proposed() == []
     log.report(1, is_frozen=True)
     assert log.proposed() == [(1, 2, 4)]
+
+
+def test_the_members_of_a_drained_shard_keep_what_is_stable() -> None:
+    """Bug 27: the order of a shard may go on behind its bound, and is stable there, so it is not in memory any more."""
+    state = a_log()
+    bound = drain(state).bound
+    state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    recover(state, 2, 4, stable=bound + 5)
+    assert [member.valid for member in state.shards[1].members] == [bound + 5, 0]

@@ -12,7 +12,7 @@ from logdb.log.ziplog.messages import FrontierRequest, FrontierResponse, View
 
 
 class Floor(NamedTuple):
-    """Everything that had returned is at or below `gsn`, and so is the record `last`, the newest. `version`: only
+    """Everything that had returned is at or below `gsn`, and so is `last`, the end of the log. `version`: only
     members that have entered no later one may rely on it; 0: all may."""
 
     gsn: int
@@ -76,10 +76,13 @@ class FrontierClient:
         self._open.clear()
 
     def _without_shards(self, view: View) -> None:
-        """Finish without asking servers if the set is empty in `view`, which was requested after the call began."""
+        """Finish without asking servers if the set is empty in `view`, which was requested after the call began. Shards
+        that have left it are drained first: until then a client of the earlier set finds an earlier tail."""
         if self._current and not self._open:
             if any(config.is_in_set for config in view.shards):
                 self._send()
+            elif any(config.has_records and not config.is_drained for config in view.shards):
+                self._again()
             else:
                 self._finish(Floor(view.base - 1, view.left, 0))
 
@@ -105,9 +108,11 @@ class FrontierClient:
 
     def _last_of(self, answers: list[FrontierResponse]) -> Iterable[int]:
         """The last record of each shard that all of its members have: a backup alone may have one whose GSN the primary
-        gives to a later one."""
+        gives to a later one. Behind it, the order may pass empty slots; what a subscriber may have passed counts too,
+        so no version that was shown is later than the tail."""
         for shard in {one.shard for one in answers}:
             yield min([one.last for one in answers if one.shard == shard])
+        yield from [one.stable for one in answers]
 
     def _finish(self, floor: Floor) -> None:
         self._timer.at = None

@@ -93,6 +93,9 @@ class ReadClient:
         config = self._mms.shard(request.shard)
         if not context.is_open(call):
             return
+        if gsn < self._mms.oldest:
+            context.answer(call, Trimmed(gsn, self._mms.oldest))
+            return
         if config is None or (config.is_drained and gsn >= config.bound):
             context.answer(call, NotOfThisShard(gsn, request.shard))
             return

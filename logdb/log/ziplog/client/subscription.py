@@ -25,7 +25,7 @@ MIN_FETCH_BYTES = 64 << 10
 
 class Stream:
     """The records of one shard. `at`: the next GSN to pull: all records before it have come, `records` are those that
-    the application has not got. `newest`: the GSN of the newest one. `held`: a response of a version that the client
+    the application has not got. `newest`: how far the shard has come. `held`: a response of a version that the client
     does not know yet."""
 
     __slots__ = ("at", "bytes", "damage", "held", "newest", "number", "records", "source", "wanted")
@@ -193,9 +193,7 @@ class LogSubscription(Subscription):
                 payload = record.payload[HEADER_BYTES:]
                 stream.records.append(LogRecord(gsn, time_of(gsn, origin), record.tag, payload))
                 stream.bytes += len(payload) + RECORD_BYTES
-                stream.newest = gsn
-        stream.at, stream.damage = pulled.end, None
-        stream.newest = max(stream.newest, pulled.end - 1) if self._tags is not None else stream.newest
+        stream.at, stream.newest, stream.damage = pulled.end, pulled.end - 1, None
 
     def check(self) -> None:
         """Raises AssertionError."""

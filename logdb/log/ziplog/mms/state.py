@@ -259,7 +259,7 @@ class MembershipState:
             noted = tuple([one for one in self._set_members() if one not in before])
             self._leave(config, command.time, noted)
             config = self.shards[shard]
-        cut = config.bound - 1 if config.is_drained else command.stable
+        cut = max(config.bound - 1, command.stable) if config.is_drained else command.stable
         complete = {number for number, member in before.items() if member.is_complete}
         members = tuple(
             [

@@ -68,7 +68,8 @@ class StorageServer:
     """The core of one server. `journals`: as they were found, none at the first start.
 
     `view`: of its shard, that it has adopted; `is_frozen`: it accepts nothing in this view. `shard`: the configuration
-    of its shard, in a view that may be newer. `primary`: there while it leads.
+    of its shard, in a view that may be newer. `primary`: there while it leads. `_change`: the newest decision of the
+    MMS that it knows; an older one must not wipe a member that has restarted (ZIP-8).
 
     `_base`: the log that this server had when it adopted its view, until it has all of the new view durably. It is
     what the directory has, and what the next view begins with if the source of this one fails (ZIP-10).
@@ -87,6 +88,7 @@ class StorageServer:
         self.epoch = NO_EPOCH
         self.slots: Slots | None = None
         self._update: Update | None = None
+        self._change = 0
         self._nonce = rng.getrandbits(62) + 1
         self._meta_end = 1
         self._after_meta: deque[tuple[int, Callable[[int], None]]] = deque()
@@ -127,6 +129,7 @@ class StorageServer:
             saved = json.loads(meta.records[-1].payload)
             self._nonce, self.shard_number, self.view = saved["nonce"], saved["shard"], saved["view"]
             self.reads.oldest, self.reads.version = saved["oldest"], saved["version"]
+            self._change = saved["change"]
             segments = [(name, start) for name, start in saved["segments"]]
             of_clients = saved["upto"], sessions.Sessions.from_json(saved["sessions"])
             self._adopted_segments = segments
@@ -139,6 +142,7 @@ class StorageServer:
             "nonce": self._nonce,
             "shard": self.shard_number,
             "view": self.view,
+            "change": self._change,
             "oldest": self.reads.oldest,
             "version": self.reads.version,
             "stable": self.log.stable,
@@ -306,10 +310,10 @@ class StorageServer:
             self._out.append(Send(replica, report))
 
     def _on_update(self, update: Update, sender: Address, now: int) -> None:
-        """The MMS has decided something."""
-        if update.nonce != self._nonce or (self._update is not None and update.change < self._update.change):
+        """The MMS has decided something. An earlier decision may arrive late, even after a restart."""
+        if update.nonce != self._nonce or update.change < self._change:
             return
-        self._update, self.number = update, update.server
+        self._update, self.number, self._change = update, update.server, update.change
         config = update.config
         if self.shard_number and (config is None or config.shard != self.shard_number):
             self._is_stopping = True
@@ -454,7 +458,7 @@ class StorageServer:
             self.slots = Slots(epoch, share) if share is not None else None
             self.log.frontier = max(self.log.frontier, epoch.base - 1)
             if self.primary is not None:
-                self._skip(update.left if share is not None else epoch.base - 1)
+                self._skip(update.left)
         self._retry_waiting(now)
 
     def _skip(self, gsn: int) -> None:
@@ -656,7 +660,8 @@ class StorageServer:
     def _on_frontier_request(self, message: FrontierRequest, sender: Address, now: int) -> None:
         serves = self.is_serving and message.shard == self.shard_number and message.view == self.view
         version = self.epoch.version if serves else 0
-        answer = FrontierResponse(message.request, message.shard, version, self.log.frontier, self.log.last)
+        log = self.log
+        answer = FrontierResponse(message.request, message.shard, version, log.frontier, log.last, log.stable)
         self._out.append(Send(sender, answer))
 
     def _on_status_request(self, message: StatusRequest, sender: Address, now: int) -> None:
