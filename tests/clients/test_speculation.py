@@ -12,7 +12,7 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.clients import connection
+from logdb.clients import server_connection
 from logdb.clients.cluster_backend import ClusterBackend
 from logdb.clients.remote_backend import RemoteBackend
 from logdb.clients.server_connection import ServerConnection
@@ -498,7 +498,7 @@ def test_wrong_speculation_does_not_raise_too_large(place: Served | Cluster, mon
         def encode(commit: Commit) -> bytes:
             return encode_commit(commit) + bytes(MAX_RECORD_BYTES if b"2" in commit.writes.values() else 0)
 
-        monkeypatch.setattr(connection, "check_request", check)
+        monkeypatch.setattr(server_connection, "check_request", check)
         monkeypatch.setattr(commit_client, "encode_commit", encode)
         assert await one.run(add) == 100
 
