@@ -38,6 +38,18 @@ class RequestBackend(AsyncBackend):
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
         """Take a transaction's snapshot; returns the value of `first_key`, if one is given."""
 
+    async def first_multi_get(self, work: Workspace, keys: list[bytes]) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """Take a transaction's snapshot, and read keys at it."""
+        await self.begin(work, None)
+        return await self.multi_get(keys, work.snapshot)
+
+    async def first_multi_scan(
+        self, work: Workspace, ranges: Sequence[ScanRange], *, reverse: bool
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """Take a transaction's snapshot, and read ranges at it."""
+        await self.begin(work, None)
+        return await self.multi_scan(ranges, work.snapshot, reverse=reverse)
+
     @abstractmethod
     def check_lease(self, holder: object) -> None:
         """Raises ConflictError if the holder's snapshot is lost."""
@@ -105,6 +117,12 @@ class LazySnapshotReader(AsyncReader):
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """See `Reader.multi_get`."""
         with self._checked():
+            if not self._begun:
+                async with self._one_begin:
+                    if not self._begun:
+                        found = await self._backend.first_multi_get(self._work, keys)
+                        self._begun = True
+                        return found
             await self.begin(None)
             return await self._backend.multi_get(keys, self._work.snapshot)
 
@@ -113,6 +131,12 @@ class LazySnapshotReader(AsyncReader):
     ) -> list[list[tuple[bytes, bytes]]]:
         """See `Reader.multi_scan`."""
         with self._checked():
+            if not self._begun:
+                async with self._one_begin:
+                    if not self._begun:
+                        rows = await self._backend.first_multi_scan(self._work, ranges, reverse=reverse)
+                        self._begun = True
+                        return rows
             await self.begin(None)
             return await self._backend.multi_scan(ranges, self._work.snapshot, reverse=reverse)
 

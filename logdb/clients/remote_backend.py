@@ -199,7 +199,7 @@ class RemoteBackend(RequestBackend):
             lease.is_open = True  # the server does not know whether there are more ranges than in the request
             request = pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse, lease=lease.number)
             response = await self.connection.call(pb.Request(multi_scan=request))
-            pages = [(list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges]
+            pages = _pages_of(response)
             is_last = len(pages) == len(requested) and not any(more for _, more in pages)
             lease.is_open = not is_last or len(ranges) > PAGE_RANGES
             return response.version, pages
@@ -268,6 +268,46 @@ class RemoteBackend(RequestBackend):
         work.snapshot = response.version
         self._leases[work] = LeasedSnapshot(lease, response.version, self.connection.incarnation)
         return response.value if response.HasField("value") else None
+
+    async def first_multi_get(self, work: Workspace, keys: list[bytes]) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """See `RequestBackend.first_multi_get`: one journey."""
+        page = _page_of(keys)
+        values = (await self._begin_and_read(work, pb.Request(multi_get=pb.MultiGet(keys=page)))).values
+        found = list(values_from(page, values))
+        if left := keys[len(values.values) :]:
+            found += (await self.multi_get(left, work.snapshot))[1]
+        return work.snapshot, found
+
+    async def first_multi_scan(
+        self, work: Workspace, ranges: Sequence[ScanRange], *, reverse: bool
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """See `RequestBackend.first_multi_scan`: one journey for the first page."""
+
+        async def page(
+            requested: list[ScanRange], at: int | None
+        ) -> tuple[int, list[tuple[list[tuple[bytes, bytes]], bool]]]:
+            request = pb.Request(multi_scan=pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse))
+            response = await (self._begin_and_read(work, request) if at is None else self.connection.call(request))
+            return response.version, _pages_of(response)
+
+        return await multi_scan_pages(page, ranges, None, reverse=reverse, max_ranges=PAGE_RANGES)
+
+    async def _begin_and_read(self, work: Workspace, request: pb.Request) -> pb.Response:
+        """Take a transaction's snapshot and send a read at it, without waiting in between: the answer to the read."""
+        work.since = self.speculation.clock()
+        lease = self.new_lease()
+        (request.multi_get if request.HasField("multi_get") else request.multi_scan).snapshot_of = lease
+        beginning = self.connection.call(pb.Request(begin=pb.Begin(lease=lease, read_only=work.read_only)))
+        reading = self.connection.call(request)
+        try:
+            work.snapshot = (await beginning).version
+            self._leases[work] = LeasedSnapshot(lease, work.snapshot, self.connection.incarnation)
+            return await reading
+        except BaseException:
+            reading.cancel()
+            self._leases.pop(work, None)
+            self._end_lease(lease)
+            raise
 
     def end(self, holder: object) -> None:
         """See `Backend.end`."""
@@ -565,6 +605,11 @@ def _write_request(
     if appended:
         write.appended = appended
     return request, large
+
+
+def _pages_of(response: pb.Response) -> list[tuple[list[tuple[bytes, bytes]], bool]]:
+    """Of each range its rows, and whether there are more."""
+    return [(list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges]
 
 
 def _page_of(keys: list[bytes]) -> list[bytes]:

@@ -395,6 +395,7 @@ def _first_message(stream: PolledStream, timeout_s: float) -> bytes | Ended | No
         raise
     finally:
         timer.cancel()
+        timer.join()
     return message
 
 

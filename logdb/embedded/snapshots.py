@@ -92,6 +92,10 @@ class Snapshots:
                 return snapshot
             del self._leases[holder]  # a compaction began between the snapshot and its lease
 
+    def version_of(self, holder: object) -> int | None:
+        """The version that the holder leases, if it does."""
+        return self._leases.get(holder)
+
     def begin_work(self, work: Workspace) -> None:
         """Lease a transaction's snapshot until `end(work)`."""
         work.snapshot = self.begin(work, read_only=work.read_only)

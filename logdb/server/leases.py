@@ -28,6 +28,14 @@ class StreamLeases:
     def __contains__(self, lease: int) -> bool:
         return lease in self._holders
 
+    def version_of(self, lease: int) -> int:
+        """The version that a lease keeps. Raises VersionTrimmed if the stream does not have the lease."""
+        holder = self._holders.get(lease)
+        version = None if holder is None else self._database.snapshots.version_of(holder)
+        if version is None:
+            raise VersionTrimmed(0, self._database.oldest())
+        return version
+
     def check_room(self) -> None:
         """Raises Unavailable if the stream or its user has the maximum number of leases."""
         if not self._has_room():

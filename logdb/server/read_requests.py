@@ -60,8 +60,8 @@ class ReadRequests:
         database, keys = self._database, arguments.keys[:PAGE_KEYS]
         for key in keys:
             check_key(key)
-        if arguments.HasField("at"):
-            version = self._leases.readable(arguments.at)
+        if (at := self._version_of(arguments)) is not None:
+            version = self._leases.readable(at)
             holder = None
         else:
             holder = object()
@@ -101,7 +101,7 @@ class ReadRequests:
     def multi_scan(self, _: pb.Request, arguments: pb.MultiScan) -> pb.Response:
         """The rows of the first ranges, as many as fit into a page."""
         requested = [_range_of(each) for each in arguments.ranges[:PAGE_RANGES]]
-        version, holder = self._leases.begin_page(arguments.lease, arguments.at if arguments.HasField("at") else None)
+        version, holder = self._leases.begin_page(arguments.lease, self._version_of(arguments))
         found, left, more = pb.MultiRows(), PAGE_BYTES, True
         try:
             for each in requested:
@@ -113,6 +113,12 @@ class ReadRequests:
         finally:
             self._leases.end_page(arguments.lease, holder, more)
         return pb.Response(version=version, multi_rows=found)
+
+    def _version_of(self, arguments: pb.MultiGet | pb.MultiScan) -> int | None:
+        """The version that is requested; None: the newest. Raises VersionTrimmed."""
+        if arguments.snapshot_of:
+            return self._leases.version_of(arguments.snapshot_of)
+        return arguments.at if arguments.HasField("at") else None
 
     def _read_range(
         self, rows: pb.Rows, requested: ScanRange, version: int, reverse: bool, max_bytes: int, max_s: float = math.inf

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 import logdb
+from logdb.clients import server_connection
 from logdb.clients.connection import Connection
+from logdb.clients.server_connection import ServerConnection
 from logdb.transport import polled_stream
+from logdb.wire.proto import database_pb2 as pb
 from tests.harness.served import Served, connection_of
 from tests.harness.server_process import ServerProcess
 
@@ -110,6 +113,68 @@ def test_a_server_that_stops_answering(tmp_path: Path) -> None:
     finally:
         process.resume()
         process.close()
+
+
+@pytest.mark.parametrize("verb", ["multi_get", "multi_scan"])
+def test_the_first_read_of_a_transaction_takes_its_snapshot_in_one_journey(
+    served: Served, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Its two requests leave before an answer comes; all later reads are of the same version."""
+    with logdb.connect(served.address) as db, logdb.connect(served.address) as other:
+        db.multi_put({b"a": b"1", b"b": b"1"})
+        events: list[str] = []
+        call, responses_of = ServerConnection.call, server_connection.responses_of
+
+        def calling(self: ServerConnection[Any], request: pb.Request, *args: Any, **options: Any) -> Any:
+            events.append(request.WhichOneof("verb") or "")
+            return call(self, request, *args, **options)
+
+        def receiving(raw: bytes) -> pb.Responses:
+            events.append("answer")
+            return responses_of(raw)
+
+        monkeypatch.setattr(ServerConnection, "call", calling)
+        monkeypatch.setattr(server_connection, "responses_of", receiving)
+        with db.transaction() as txn:
+            if verb == "multi_get":
+                assert txn.multi_get([b"a", b"none"]) == {b"a": b"1"}
+            else:
+                assert txn.multi_scan([(b"a", b"a\0"), (b"b", None)]) == [[(b"a", b"1")], [(b"b", b"1")]]
+            assert events[:2] == ["begin", verb]
+            assert set(events[2:]) == {"answer"}
+            other.put(b"a", b"2")
+            assert txn[b"a"] == b"1"
+            assert txn.multi_get([b"b"]) == {b"b": b"1"}
+        with pytest.raises(logdb.ConflictError), db.transaction() as txn:
+            assert txn.multi_get([b"a"]) == {b"a": b"2"}
+            other.put(b"a", b"3")
+            txn[b"b"] = b"2"
+
+
+def test_a_first_read_of_more_than_a_page(served: Served) -> None:
+    with logdb.connect(served.address) as db:
+        rows = {b"%05d" % number: bytes(1_000) for number in range(3_000)}
+        db.multi_put(rows)
+        with db.transaction(read_only=True) as txn:
+            assert txn.multi_get([b"none", *rows]) == rows
+        with db.transaction(read_only=True) as txn:
+            first, second = txn.multi_scan([(None, b"01"), (b"01", None)])
+            assert dict(first + second) == rows
+
+
+def test_a_first_read_that_fails_leaves_no_lease(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with logdb.connect(served.address) as db:
+        db.put(b"a", b"1")
+        with db.transaction(read_only=True) as txn:
+            with monkeypatch.context() as patched:
+                patched.setattr(served.host.embedded, "get", lambda key, at: 1 / 0)
+                with pytest.raises(logdb.LogDBError):
+                    txn.multi_get([b"a"])
+            assert txn.multi_get([b"a"]) == {b"a": b"1"}
+        version = db.put(b"a", b"2")
+        db.put(b"a", b"3")
+        db.compact()
+        assert db.oldest_version > version
 
 
 def test_an_interrupted_call_leaves_a_usable_connection(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,14 +135,16 @@ class Get(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., at: _Optional[int] = ...) -> None: ...
 
 class MultiGet(_message.Message):
-    __slots__ = ("keys", "at", "lease")
+    __slots__ = ("keys", "at", "lease", "snapshot_of")
     KEYS_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_OF_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     at: int
     lease: int
-    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., at: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
+    snapshot_of: int
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., at: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot_of: _Optional[int] = ...) -> None: ...
 
 class Scan(_message.Message):
     __slots__ = ("start", "end", "at", "reverse", "limit", "lease")
@@ -171,16 +173,18 @@ class ScanRange(_message.Message):
     def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class MultiScan(_message.Message):
-    __slots__ = ("ranges", "at", "reverse", "lease")
+    __slots__ = ("ranges", "at", "reverse", "lease", "snapshot_of")
     RANGES_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     REVERSE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_OF_FIELD_NUMBER: _ClassVar[int]
     ranges: _containers.RepeatedCompositeFieldContainer[ScanRange]
     at: int
     reverse: bool
     lease: int
-    def __init__(self, ranges: _Optional[_Iterable[_Union[ScanRange, _Mapping]]] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., lease: _Optional[int] = ...) -> None: ...
+    snapshot_of: int
+    def __init__(self, ranges: _Optional[_Iterable[_Union[ScanRange, _Mapping]]] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., lease: _Optional[int] = ..., snapshot_of: _Optional[int] = ...) -> None: ...
 
 class History(_message.Message):
     __slots__ = ("key", "at", "lease")
