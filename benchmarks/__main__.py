@@ -223,6 +223,35 @@ def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
         served.write(results, to)
 
 
+@main.command("named-logs")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds instead of 5, for a short run.")
+@click.option("--nats-server", default="nats-server", show_default=True, help="The program, 2.10 or newer.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the logs (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write named-logs.json, .md and .png.")
+def named_logs_run(
+    quick: bool, rounds: int | None, nats_server: str, as_json: bool, scratch: Path | None, to: Path | None
+) -> None:
+    """Named logs of a server against Redis Streams and NATS JetStream, all with a sync for each acknowledgement."""
+    from benchmarks import named_logs
+
+    scale = named_logs.QUICK if quick else named_logs.FULL
+    if rounds is not None:
+        scale = scale._replace(rounds=rounds)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        results = named_logs.measure(nats_server, Path(directory), scale, progress)
+    if as_json:
+        click.echo(json.dumps(results.as_json()))
+    else:
+        terminal = Console()
+        terminal.print(results.table(), width=terminal.width if terminal.is_terminal else 140)
+        for name in results.absent:
+            click.echo(f"{name} is not installed, or too old, and was left out")
+    if to is not None:
+        named_logs.write(results, to)
+
+
 @main.command("large")
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

@@ -1,7 +1,9 @@
 """An hour of all operations at once: whether memory, disk use and latency stay level.
 
 Two threads read, write, scan, delete and run transactions on a set of keys that stays as large as it is, while versions
-are compacted as they age: in a database of this process, or through a server, whose memory is looked at then.
+are compacted as they age: in a database of this process, or through a server, whose memory is looked at then. With a
+cold tier (`cold`), which may grow and is not counted, a thread reads versions that only the tier has, and appends
+to a named log that keeps its entries for a while.
 
 All three go up and down with the overlay, its checkpoints and compactions, so peaks are compared. The second half of
 the run is cut into `WINDOWS`; each has the highest memory and disk, and the median of the 99th percentiles that
@@ -39,7 +41,11 @@ from benchmarks.servers.ours import launch
 from benchmarks.workloads import GROUP_KEYS, HOT_KEYS, VALUE_BYTES
 from logdb.embedded import EmbeddedBackend
 
-WHERE: Final = ("embedded", "served")
+WHERE: Final = ("embedded", "served", "cold")
+TIER: Final = "tier"
+RETAINED_BYTES: Final = 1 << 20
+COLD_PAUSE_S: Final = 0.05
+ENTRY_BYTES: Final = 1_000
 THREADS: Final = 2
 COMPACTIONS: Final = 30
 SAMPLES: Final = 600
@@ -159,13 +165,15 @@ class Latencies:
 def run(where: str, path: Path, keys: int, minutes: float, progress: Callable[[str], None]) -> Mixed:
     """Run in a new database under `path`."""
     seconds, latencies = minutes * 60, Latencies()
-    with _database(where, path) as (db, pid), ThreadPoolExecutor(THREADS + 1) as threads:
+    with _database(where, path) as (db, pid), ThreadPoolExecutor(THREADS + 2) as threads:
         for number in range(0, keys, BATCH_KEYS):
             batch = range(number, min(number + BATCH_KEYS, keys))
             db.multi_put({key_of(member): random.randbytes(VALUE_BYTES) for member in batch})
         stop = threading.Event()
         running = [threads.submit(work, db, keys, stop, latencies) for _ in range(THREADS)]
         running.append(threads.submit(compact, db, seconds / COMPACTIONS, stop))
+        if where == "cold":
+            running.append(threads.submit(read_cold, db, stop))
         begun, samples = time.monotonic(), list[Sample]()
         try:
             while (now := time.monotonic() - begun) < seconds and not any(future.done() for future in running):
@@ -188,8 +196,9 @@ def run(where: str, path: Path, keys: int, minutes: float, progress: Callable[[s
 @contextmanager
 def _database(where: str, path: Path) -> Iterator[tuple[logdb.Database, int]]:
     """The database, and the process whose memory it takes."""
-    if where == "embedded":
-        host = EmbeddedBackend.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES)
+    if where != "served":
+        cold = path.with_name(TIER) if where == "cold" else None
+        host = EmbeddedBackend.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES, cold=cold)
         with logdb.Database(host) as db:
             yield db, os.getpid()
         return
@@ -253,4 +262,21 @@ def compact(db: logdb.Database, every_s: float, stop: threading.Event) -> Counte
         db.compact(before)
         before = newest
         done["compaction"] += 1
+    return done
+
+
+def read_cold(db: logdb.Database, stop: threading.Event) -> Counter[str]:
+    """Read old versions and append to a log with retention until `stop` is set; returns the number of each."""
+    done: Counter[str] = Counter()
+    draw = random.Random()
+    log = db.log("aging", retention=logdb.Retention(size_bytes=RETAINED_BYTES))
+    while not stop.wait(COLD_PAUSE_S):
+        log.append(draw.randbytes(ENTRY_BYTES))
+        done["append"] += 1
+        version = draw.randrange(db.version)
+        db.at(version).get(key_of(draw.randrange(HOT_KEYS)))
+        done["old get"] += 1
+        if done["append"] % 100 == 0:
+            db.sweep()
+            done["sweep"] += 1
     return done

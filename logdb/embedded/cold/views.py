@@ -83,6 +83,7 @@ class View(Reads):
                 coordinator.pass_to(end - 1)
             at = end
             checkpointer.write_if_due()
+        checkpointer.write()  # its overlay would stay in memory
 
     def _relevant(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
         """Without the compactions after the era: their floors are not those of this view."""
