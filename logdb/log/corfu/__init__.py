@@ -1,0 +1,1 @@
+"""Corfu: a sequencer, write-once storage units, and clients that write chains (`PROTOCOL.md`)."""

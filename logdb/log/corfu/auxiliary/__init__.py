@@ -1,0 +1,1 @@
+"""The auxiliary: the founders, which decide projections."""

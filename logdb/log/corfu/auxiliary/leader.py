@@ -1,0 +1,249 @@
+"""The leader of the auxiliary, besides Paxos: it follows the reports of units and sequencers, and begins new epochs.
+
+All of its state is soft: a new leader starts without it and learns from the next reports. Two leaders may seal the same
+epoch at the same time: both know everything that was written in it, and one of their commands takes effect (COR-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from logdb.cores.effects import Address, Effect, Send
+from logdb.log.corfu.auxiliary import commands as c
+from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
+from logdb.log.corfu.auxiliary.state import ProjectionState, Server
+from logdb.log.corfu.messages import ChangeRequest, Report, Seal, Sealed, SequencerReport, Update
+from logdb.log.corfu.projection import ShardConfig, Unit
+
+
+class Sealing:
+    """An epoch that is being sealed. `answers`: by unit. `until`: when units that did not answer are left out."""
+
+    __slots__ = ("answers", "epoch", "until")
+
+    def __init__(self, epoch: int, until: int) -> None:
+        self.epoch, self.until = epoch, until
+        self.answers: dict[int, Sealed] = {}
+
+
+class Leader:
+    """`commands`: to be proposed. `waiting`: the clients whose changes are not applied yet. `is_ticking`: its timer is
+    set."""
+
+    def __init__(self, config: AuxiliaryConfig, out: list[Effect], now: int) -> None:
+        self._config, self._out = config, out
+        self.commands: list[c.Command] = []
+        self.waiting: dict[int, Address] = {}
+        self.is_ticking = False
+        self._began_at = now
+        self._reports: dict[int, tuple[Report, int]] = {}
+        self._sequencers: dict[Address, tuple[SequencerReport, int]] = {}
+        self._changes: dict[int, ChangeRequest] = {}
+        self._sealing: Sealing | None = None
+        self._proposed: dict[Any, int] = {}
+
+    def last(self) -> int:
+        """The GSN of the last record, as far as reported."""
+        return max([0, *(report.last for report, _ in self._reports.values())])
+
+    def _propose(self, key: Any, command: c.Command, now: int) -> None:
+        """Propose a command, but not again before it had time to be chosen."""
+        if self._proposed.get(key, 0) <= now:
+            self._proposed[key] = now + 4 * self._config.heartbeat_ns
+            self.commands.append(command)
+
+    # ---- reports
+
+    def on_report(self, report: Report, sender: Address, state: ProjectionState, now: int) -> None:
+        """A storage unit reports its state."""
+        server = state.server_of(report.nonce)
+        if server is None:
+            self._propose(report.nonce, c.Register(report.nonce, sender), now)
+            return
+        self._reports[server.server] = report, now
+        if report.version < state.version or report.server != server.server:
+            self._update(server, state)
+        copied = c.Copied(server.server, report.copied)
+        config = state.shards.get(server.shard)
+        if config is not None and any((unit.server, unit.since) == copied for unit in config.units if unit.since):
+            self._propose(copied, copied, now)
+
+    def on_sequencer(self, report: SequencerReport, sender: Address, state: ProjectionState, now: int) -> None:
+        """A sequencer reports for which epoch it assigns positions."""
+        self._sequencers[sender] = report, now
+        if report.epoch < state.epoch:
+            self._out.append(Send(sender, Update(0, report.nonce, state.view(), False)))
+
+    def _update(self, server: Server, state: ProjectionState) -> None:
+        update = Update(server.server, server.nonce, state.view(), server.is_gone)
+        self._out.append(Send(server.address, update))
+
+    def on_applied(self, command: c.Command, state: ProjectionState, now: int) -> None:
+        """A command was applied: send the projection to those that wait for it."""
+        if isinstance(command, c.NewEpoch):
+            self._sealing = None
+            for server in state.servers.values():
+                if server.shard and self._is_alive(server.server, now):
+                    self._update(server, state)
+            found = self._sequencers.get(state.sequencer)
+            if found is not None:
+                self._out.append(Send(state.sequencer, Update(0, found[0].nonce, state.view(), False)))
+            self.look(state, now)
+        self._changes = {number: one for number, one in self._changes.items() if number not in state.results}
+
+    # ---- who is there
+
+    def _is_alive(self, server: int, now: int) -> bool:
+        found = self._reports.get(server)
+        return found is not None and now < found[1] + self._config.suspect_after_ns
+
+    def _is_settled(self, now: int) -> bool:
+        """Whether every living server has had the time to report to this leader."""
+        return now >= self._began_at + self._config.suspect_after_ns
+
+    def _spares(self, state: ProjectionState, now: int) -> list[int]:
+        return [one.server for one in state.spares() if self._is_alive(one.server, now)]
+
+    def _living_sequencers(self, now: int) -> dict[Address, int]:
+        """The nonces of the sequencers that report, by address."""
+        oldest = now - self._config.suspect_after_ns
+        return {address: one.nonce for address, (one, at) in sorted(self._sequencers.items()) if at > oldest}
+
+    def _has_sequencer(self, state: ProjectionState, now: int) -> bool:
+        return bool(state.nonce) and self._living_sequencers(now).get(state.sequencer) == state.nonce
+
+    # ---- changes
+
+    def on_change(self, request: ChangeRequest, state: ProjectionState, now: int) -> None:
+        """A client requests a change."""
+        if request.kind == "Trim":
+            self._propose(request.request, c.Trim(request.request, *request.numbers), now)
+            return
+        numbers = self._with_spares(request, state, now)
+        error = state.error_of(request.kind, numbers)
+        if not error:
+            self._changes[request.request] = request
+            self.look(state, now)
+        elif self._is_settled(now):  # else a spare may still report, and the client repeats its request
+            self._propose(request.request, c.Reject(request.request, error), now)
+
+    def _with_spares(self, request: ChangeRequest, state: ProjectionState, now: int) -> tuple[int, ...]:
+        """The fields of a change, with spare units where the client has named none; 0 if there are too few."""
+        spares = self._spares(state, now)
+        match request.kind, request.numbers:
+            case "AddShard", servers:
+                chosen = servers or tuple(spares[: self._config.units])
+                return chosen if len(chosen) >= self._config.units else ()
+            case (("ReplaceServer" | "AddReplica"), (number, 0)):
+                return (number, *spares[:1]) if spares else (number, 0)
+        return request.numbers
+
+    # ---- epochs
+
+    def look(self, state: ProjectionState, now: int) -> None:
+        """Begin to seal the epoch if something must change, or propose the next one when the units have answered."""
+        if self._sealing is not None and self._sealing.epoch != state.epoch:
+            self._sealing = None
+        for change in list(self._changes.values()):
+            if error := state.error_of(change.kind, self._with_spares(change, state, now)):
+                del self._changes[change.request]
+                self._propose(change.request, c.Reject(change.request, error), now)
+        if self._sealing is None:
+            if not self._must_change(state, now) or not self._can_change(state, now):
+                return
+            self._sealing = Sealing(state.epoch, now + self._config.suspect_after_ns)
+            self._seal(self._sealing, state.shards.values())
+        self._finish(self._sealing, state, now)
+
+    def on_timer(self, state: ProjectionState, now: int) -> None:
+        """Repeat what was not answered."""
+        self.is_ticking = False
+        if self._sealing is not None:
+            self._seal(self._sealing, state.shards.values())
+        self.look(state, now)
+
+    def _must_change(self, state: ProjectionState, now: int) -> bool:
+        """Whether the epoch must end: for a change, a lost server, a spare that can join, or since another leader has
+        begun to seal it."""
+        if self._changes:
+            return True
+        if not self._has_sequencer(state, now) and self._is_settled(now) and self._living_sequencers(now):
+            return True
+        for config in state.shards.values():
+            if not self._has_complete(config, now):
+                continue  # nothing can be changed for it
+            if any(self._is_wrong(unit, state, now) for unit in config.units):
+                return True
+            if any(unit.is_leaving for unit in config.units) and not config.joining:
+                return True
+            if len(config.members) < config.size and self._spares(state, now):
+                return True
+        return False
+
+    def _is_wrong(self, unit: Unit, state: ProjectionState, now: int) -> bool:
+        if not self._is_alive(unit.server, now):
+            return self._is_settled(now)
+        return self._reports[unit.server][0].sealed >= state.epoch
+
+    def _can_change(self, state: ProjectionState, now: int) -> bool:
+        """Whether an epoch can begin: a unit with all entries of each live shard must answer (COR-5). Otherwise sealing
+        would only stop the appends."""
+        return all(self._has_complete(config, now) for config in state.shards.values() if config.is_live)
+
+    def _has_complete(self, config: ShardConfig, now: int) -> bool:
+        return any(not unit.since and self._is_alive(unit.server, now) for unit in config.units)
+
+    def _seal(self, sealing: Sealing, shards: Iterable[ShardConfig]) -> None:
+        for config in shards:
+            for unit in config.units:
+                if unit.server not in sealing.answers:
+                    self._out.append(Send(unit.address, Seal(sealing.epoch)))
+
+    def on_sealed(self, answer: Sealed, state: ProjectionState, now: int) -> None:
+        """A unit rejects an epoch."""
+        if self._sealing is not None and answer.epoch >= self._sealing.epoch == state.epoch:
+            self._sealing.answers[answer.server] = answer
+            self.look(state, now)
+
+    def _finish(self, sealing: Sealing, state: ProjectionState, now: int) -> None:
+        answers = sealing.answers
+        for config in state.shards.values():
+            waits_for = [unit.server for unit in config.units if unit.server not in answers]
+            if now < sealing.until and any(self._is_alive(server, now) for server in waits_for):
+                return
+            if config.is_live and all(unit.since or unit.server not in answers for unit in config.units):
+                return
+        living = self._living_sequencers(now)
+        sequencer = state.sequencer if self._has_sequencer(state, now) else next(iter(living), "")
+        spares = self._spares(state, now)
+        joins: list[tuple[int, int]] = []
+        request, kind = 0, ""
+        numbers: tuple[int, ...] = ()
+        for change in self._changes.values():
+            numbers = self._with_spares(change, state, now)
+            if not state.error_of(change.kind, numbers):
+                request, kind = change.request, change.kind
+                spares = [one for one in spares if one not in numbers]
+                break
+            numbers = ()
+        for config in state.shards.values():
+            staying = [unit for unit in config.members if unit.server in answers]
+            count = max(0, config.size - len(staying))
+            joins += [(config.shard, server) for server in spares[:count]]
+            del spares[:count]
+        found = answers.values()
+        command = c.NewEpoch(
+            state.epoch,
+            tuple(sorted(answers)),
+            max([0, *(one.highest for one in found)]),
+            max([0, *(one.last for one in found)]),
+            max([0, *(one.time for one in found)]),
+            sequencer,
+            living.get(sequencer, 0),
+            tuple(joins),
+            request,
+            kind,
+            numbers,
+        )
+        self._propose(("epoch", state.epoch), command, now)

@@ -1,0 +1,292 @@
+"""The state of the auxiliary after the commands up to a slot: the projection, and the storage units."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from logdb.cores.effects import Address, ProtocolViolation
+from logdb.log.corfu.auxiliary import commands as c
+from logdb.log.corfu.projection import Range, ShardConfig, Spare, Unit, View, position_of
+
+REMEMBERED_RESULTS: Final = 1_000
+"""Number of results of changes that are kept for repeated requests."""
+
+
+@dataclass(slots=True)
+class Server:
+    """A storage unit. `nonce`: of its disk. `shard`: 0 for a spare. `is_gone`: it left its shard, or lost its disk."""
+
+    server: int
+    nonce: int
+    address: Address
+    shard: int = 0
+    is_gone: bool = False
+
+
+class Result(NamedTuple):
+    """The result of a change: see `ChangeResponse`."""
+
+    request: int
+    result: int
+    error: str
+
+
+class ProjectionState:
+    """For the fields see `View`."""
+
+    def __init__(self) -> None:
+        self.version = self.epoch = 1
+        self.start = self.next_shard = self.oldest = 1
+        self.time = self.last = self.nonce = 0
+        self.sequencer: Address = ""
+        self.ranges: list[Range] = []
+        self.shards: dict[int, ShardConfig] = {}
+        self.servers: dict[int, Server] = {}
+        self.results: dict[int, Result] = {}
+
+    def apply(self, command: c.Command) -> Result | None:
+        """Carry out a command. Returns the result of a client's change."""
+        result = self._apply(command)
+        if result is not None:
+            self.results[result.request] = result
+            while len(self.results) > REMEMBERED_RESULTS:
+                del self.results[next(iter(self.results))]
+        return result
+
+    def _apply(self, command: c.Command) -> Result | None:
+        match command:
+            case c.Register():
+                self._register(command)
+            case c.NewEpoch():
+                return self._begin_epoch(command)
+            case c.Copied():
+                self._copied(command)
+            case c.Trim(request, gsn):
+                if gsn > self.oldest:
+                    self._trim(gsn)
+                return Result(request, self.oldest, "")
+            case c.Reject(request, error):
+                return self.results.get(request) or Result(request, 0, error)
+        return None
+
+    # ---- storage units
+
+    def _register(self, command: c.Register) -> None:
+        if self.server_of(command.nonce) is not None:
+            return
+        for server in self.servers.values():
+            if server.address == command.address and not server.shard:
+                server.is_gone = True
+        number = len(self.servers) + 1
+        self.servers[number] = Server(number, command.nonce, command.address)
+        self.version += 1
+
+    def server_of(self, nonce: int) -> Server | None:
+        """The storage unit with this disk."""
+        return next((one for one in self.servers.values() if one.nonce == nonce), None)
+
+    def spares(self) -> list[Server]:
+        """Units without a shard."""
+        return [one for one in self.servers.values() if not one.shard and not one.is_gone]
+
+    def _release(self, unit: Unit) -> None:
+        self.servers[unit.server].is_gone = True
+
+    def _copied(self, command: c.Copied) -> None:
+        config = self.shards.get(self.servers[command.server].shard)
+        if config is None:
+            return
+        units = tuple([one._replace(since=0) if (one.server, one.since) == command else one for one in config.units])
+        self.shards[config.shard] = config._replace(units=units)
+        self.version += 1
+
+    # ---- epochs
+
+    def _begin_epoch(self, command: c.NewEpoch) -> Result | None:
+        """Begin the next epoch, unless another one has begun meanwhile or a shard would lose entries (COR-5)."""
+        if command.epoch != self.epoch or command.request in self.results:
+            return None
+        sealed, shards = set(command.sealed), {}
+        for config in self.shards.values():
+            kept = kept_of(config, sealed)
+            if not kept and config.is_live:
+                return None
+            shards[config.shard] = config._replace(units=kept) if kept else config
+        for number, config in self.shards.items():
+            for unit in config.units:
+                if unit not in shards[number].units:
+                    self._release(unit)
+        self.shards = shards
+        self.epoch += 1
+        self.version += 1
+        self.start = max(self.start, command.highest + 1)
+        self.time, self.last = max(self.time, command.time), max(self.last, command.last)
+        self.sequencer, self.nonce = command.sequencer, command.nonce
+        result = self._change(command.request, command.kind, command.numbers) if command.request else None
+        for shard, server in command.joins:
+            config = self.shards[shard]
+            if len(config.members) < config.size and self._is_spare(server):
+                self._join(shard, server)
+        self._set_range()
+        return result
+
+    def _join(self, shard: int, number: int, *, is_new: bool = False) -> None:
+        """Add a spare to the end of a chain. Only in a new shard it lacks no entries."""
+        server, config = self.servers[number], self.shards[shard]
+        server.shard = shard
+        unit = Unit(number, server.address, 0 if is_new else self.start)
+        self.shards[shard] = config._replace(units=(*config.units, unit))
+
+    def _set_range(self) -> None:
+        """Begin a range if the live shards have changed."""
+        live = tuple(sorted([config.shard for config in self.shards.values() if config.is_live]))
+        if self.ranges and self.ranges[-1].shards == live:
+            return
+        if self.ranges and self.ranges[-1].first == self.start:
+            self.ranges.pop()
+        if not self.ranges or self.ranges[-1].shards != live:
+            self.ranges.append(Range(self.start, live))
+        self._remove_trimmed()
+
+    def _is_spare(self, number: int) -> bool:
+        server = self.servers.get(number)
+        return server is not None and not server.shard and not server.is_gone
+
+    # ---- changes
+
+    def error_of(self, kind: str, numbers: tuple[int, ...]) -> str:
+        """Why a change is not possible, "" if it is. Spare units must be chosen already."""
+        match kind, numbers:
+            case "AddShard", servers:
+                return "" if servers and all(map(self._is_spare, servers)) else "there are too few spare servers"
+            case "FinalizeShard", (shard, _):
+                return "" if shard in self.shards else f"unknown shard {shard}"
+            case "ReplaceServer", (number, by):
+                server = self.servers.get(number)
+                if server is None or not server.shard or server.is_gone:
+                    return f"server {number} is in no shard"
+                members = self.shards[server.shard].members
+                if all(unit.server != number for unit in members):
+                    return f"server {number} is being replaced already"
+                if len(members) == 1:
+                    return f"server {number} is the only one of its shard"
+                return "" if self._is_spare(by) else "there is no spare server"
+            case "AddReplica", (shard, by):
+                if shard not in self.shards:
+                    return f"unknown shard {shard}"
+                if self.shards[shard].is_live:
+                    return f"shard {shard} is live: only a finalized one can have more replicas"
+                return "" if self._is_spare(by) else "there is no spare server"
+        return f"a log on Corfu does not offer {kind}"
+
+    def _change(self, request: int, kind: str, numbers: tuple[int, ...]) -> Result:
+        error = self.error_of(kind, numbers)
+        if error:
+            return Result(request, 0, error)
+        result = 0
+        match kind, numbers:
+            case "AddShard", servers:
+                result = self.next_shard
+                self.next_shard += 1
+                self.shards[result] = ShardConfig(result, (), len(servers), True)
+                for server in servers:
+                    self._join(result, server, is_new=True)
+            case "FinalizeShard", (shard, _):
+                result = shard
+                self.shards[shard] = self.shards[shard]._replace(is_live=False)
+            case "ReplaceServer", (number, by):
+                result, shard = by, self.servers[number].shard
+                config = self.shards[shard]
+                units = tuple([one._replace(is_leaving=one.server == number or one.is_leaving) for one in config.units])
+                self.shards[shard] = config._replace(units=units)
+                self._join(shard, by)
+            case "AddReplica", (shard, by):
+                result, config = by, self.shards[shard]
+                self.shards[shard] = config._replace(size=config.size + 1)
+                self._join(shard, by)
+        return Result(request, result, "")
+
+    def _trim(self, gsn: int) -> None:
+        self.oldest = gsn
+        self.version += 1
+        self._remove_trimmed()
+
+    def _remove_trimmed(self) -> None:
+        """Remove ranges that are trimmed as a whole, and finalized shards without a range."""
+        while len(self.ranges) > 1 and self.ranges[1].first <= position_of(self.oldest):
+            del self.ranges[0]
+        used = {shard for one in self.ranges for shard in one.shards}
+        for config in list(self.shards.values()):
+            if config.shard not in used:
+                del self.shards[config.shard]
+                for unit in config.units:
+                    self._release(unit)
+
+    # ---- the projection
+
+    def view(self) -> View:
+        """The projection."""
+        return View(
+            self.version,
+            self.epoch,
+            tuple([self.shards[number] for number in sorted(self.shards)]),
+            self.next_shard,
+            self.oldest,
+            tuple([Spare(one.server, one.address) for one in self.spares()]),
+            tuple(self.ranges),
+            self.start,
+            self.time,
+            self.last,
+            self.sequencer,
+            self.nonce,
+        )
+
+    # ---- snapshots
+
+    def to_bytes(self) -> bytes:
+        """A snapshot."""
+        state = {name: value for name, value in vars(self).items() if name != "servers"}
+        state["servers"] = [list(asdict(server).values()) for server in self.servers.values()]
+        return json.dumps(state, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, snapshot: bytes) -> ProjectionState:
+        """The state of a snapshot. Raises ProtocolViolation."""
+        state = cls()
+        try:
+            saved = json.loads(snapshot)
+            vars(state).update(saved)
+            state.servers = {server[0]: Server(*server) for server in saved["servers"]}
+            state.shards = {int(number): _config_of(fields) for number, fields in saved["shards"].items()}
+            state.ranges = [Range(first, tuple(shards)) for first, shards in saved["ranges"]]
+            state.results = {int(number): Result(*fields) for number, fields in saved["results"].items()}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ProtocolViolation(f"not a snapshot of the auxiliary: {error}") from error
+        return state
+
+    def check(self) -> None:
+        """Raises AssertionError."""
+        for config in self.shards.values():
+            assert any(not unit.since for unit in config.units), f"COR-5: shard {config.shard} has lost entries"
+        firsts = [one.first for one in self.ranges]
+        assert firsts == sorted(set(firsts)), "COR-3: ranges overlap"
+        assert all(first <= self.start for first in firsts), "COR-3: a range begins behind the sealed tail"
+        owners = [unit.server for config in self.shards.values() for unit in config.units]
+        assert len(owners) == len(set(owners)), "a unit is in two chains"
+
+
+def kept_of(config: ShardConfig, sealed: set[int]) -> tuple[Unit, ...]:
+    """The chain of a shard in the next epoch: its sealed units, without those that were replaced once the others have
+    copied all. Empty if no sealed unit has all entries, so that no epoch may begin that depends on it (COR-5)."""
+    kept = tuple([unit for unit in config.units if unit.server in sealed])
+    if all(unit.since for unit in kept):
+        return ()
+    staying = tuple([unit for unit in kept if not unit.is_leaving])
+    return staying if staying and not any(unit.since for unit in staying) else kept
+
+
+def _config_of(fields: list[Any]) -> ShardConfig:
+    shard, units, size, is_live = fields
+    return ShardConfig(shard, tuple([Unit(*unit) for unit in units]), size, is_live)

@@ -1,0 +1,150 @@
+"""Projections: which storage units have a position of the log, and the GSNs of the records at a position.
+
+A position holds one entry, so up to `ENTRY_RECORDS` records. The record with index i at position p has the GSN
+p * ENTRY_RECORDS + i. Positions start at 1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from logdb.cores.effects import Address
+from logdb.log.requests import ShardState
+
+BITS: Final = 12
+ENTRY_RECORDS: Final = 1 << BITS
+"""Maximum number of records of an entry."""
+
+
+def position_of(gsn: int) -> int:
+    """The position of the record with this GSN."""
+    return gsn >> BITS
+
+
+def gsn_at(position: int, index: int = 0) -> int:
+    """The GSN of a record at a position."""
+    return (position << BITS) + index
+
+
+class Unit(NamedTuple):
+    """A storage unit in a chain. `since`: it may lack entries at positions before this one, which it still copies; 0:
+    it has all. `is_leaving`: an operator replaces it, and it serves until the others have copied all entries."""
+
+    server: int
+    address: Address
+    since: int
+    is_leaving: bool = False
+
+
+class Spare(NamedTuple):
+    """A storage unit without a shard."""
+
+    server: int
+    address: Address
+
+
+class ShardConfig(NamedTuple):
+    """A replica set. `units`: its chain, from head to tail. `size`: the number of units that it should have. `is_live`:
+    new entries are written to it."""
+
+    shard: int
+    units: tuple[Unit, ...]
+    size: int
+    is_live: bool
+
+    @property
+    def state(self) -> ShardState:
+        """See `logdb.log.requests`."""
+        return ShardState.LIVE if self.is_live else ShardState.FINALIZED
+
+    @property
+    def members(self) -> tuple[Unit, ...]:
+        """The units that stay."""
+        return tuple([unit for unit in self.units if not unit.is_leaving])
+
+    @property
+    def joining(self) -> tuple[int, ...]:
+        """Units that still copy entries."""
+        return tuple([unit.server for unit in self.units if unit.since])
+
+    @property
+    def replaced(self) -> tuple[Unit, ...]:
+        """Units that leave when the others have all entries."""
+        return tuple([unit for unit in self.units if unit.is_leaving])
+
+    @property
+    def holders(self) -> tuple[Unit, ...]:
+        """All units of the chain."""
+        return self.units
+
+    def chain(self, position: int) -> tuple[Unit, ...]:
+        """The units that have, or get, the entry at a position, from head to tail."""
+        return tuple([unit for unit in self.units if unit.since <= position])
+
+
+class Range(NamedTuple):
+    """The positions from `first` on, up to the next range, belong to these shards in turn."""
+
+    first: int
+    shards: tuple[int, ...]
+
+
+class Stride(NamedTuple):
+    """The positions `first`, `first` + `step`, and so on, before `end`; `end` 0: without an end."""
+
+    first: int
+    step: int
+    end: int
+
+
+class View(NamedTuple):
+    """A projection. `version` grows with each change. `epoch`: its units reject messages of earlier ones. `start`: its
+    sequencer assigns the positions from here on, with times from `time` on; records before have GSNs up to `last`.
+    `sequencer`, `nonce`: the process that assigns positions; "" and 0 if there is none. `oldest`: the oldest readable
+    GSN.
+    """
+
+    version: int
+    epoch: int
+    shards: tuple[ShardConfig, ...]
+    next_shard: int
+    oldest: int
+    spares: tuple[Spare, ...]
+    ranges: tuple[Range, ...]
+    start: int
+    time: int
+    last: int
+    sequencer: Address
+    nonce: int
+
+    def shard(self, number: int) -> ShardConfig | None:
+        """A shard by its number."""
+        return next((config for config in self.shards if config.shard == number), None)
+
+    def live(self) -> list[ShardConfig]:
+        """The shards that new entries are written to."""
+        return [config for config in self.shards if config.is_live]
+
+    def owner(self, position: int) -> ShardConfig | None:
+        """The shard of a position; None if it has none: it was trimmed, or the log has no live shard."""
+        at = bisect_right(self.ranges, position, key=lambda one: one.first) - 1
+        if at < 0 or not self.ranges[at].shards:
+            return None
+        first, shards = self.ranges[at]
+        return self.shard(shards[(position - first) % len(shards)])
+
+    def stride(self, shard: int, position: int) -> Stride | None:
+        """The positions of a shard from `position` on, in the first range that has any. None: there are none."""
+        for at, (first, shards) in enumerate(self.ranges):
+            end = self.ranges[at + 1].first if at + 1 < len(self.ranges) else 0
+            if shard not in shards or (end and position >= end):
+                continue
+            lowest = max(position, first)
+            found = lowest + (first + shards.index(shard) - lowest) % len(shards)
+            if not end or found < end:
+                return Stride(found, len(shards), end)
+        return None
+
+
+NO_VIEW: Final = View(0, 0, (), 1, 1, (), (), 1, 0, 0, "", 0)

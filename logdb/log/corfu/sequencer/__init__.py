@@ -1,0 +1,1 @@
+"""The sequencer of Corfu."""

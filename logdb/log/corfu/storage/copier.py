@@ -1,0 +1,116 @@
+"""Copies to a unit the entries of its shard from before it joined, in the background while appends go on.
+
+An entry is copied from the last unit of its chain, where it is complete, so it cannot change any more (COR-1). A hole
+there is first filled along the chain, as a reader would do.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from logdb.cores.effects import Address, Effect, Send
+from logdb.log.corfu.messages import FillRequest, Pull, Pulled, Rejected, Written
+from logdb.log.corfu.projection import Unit, View, position_of
+from logdb.log.corfu.storage.config import UnitConfig
+from logdb.log.corfu.storage.entry_store import EntryStore
+
+
+class Copier:
+    """The copying of one unit. `copied`: it has all entries from before this position, at which it joined, durably; 0:
+    not yet."""
+
+    def __init__(self, config: UnitConfig, store: EntryStore, out: list[Effect], rng: Random) -> None:
+        self._config, self._store, self._out = config, store, out
+        self._number = rng.getrandbits(62)
+        self._view: View | None = None
+        self._shard = self._since = self._at = 0
+        self._link = self._asked_at = self._end = 0
+        self._is_filling = False
+        self.copied = 0
+
+    def on_view(self, view: View, shard: int, me: Unit, now: int) -> None:
+        """The unit is in this projection."""
+        is_newer = self._view is None or view.epoch > self._view.epoch
+        self._view, self._shard, self._since = view, shard, me.since
+        self._at = max(self._at, position_of(view.oldest))
+        if is_newer:
+            self._is_filling = False
+            self._ask(now)
+
+    def _ask(self, now: int) -> None:
+        """Request the next entries, or fill the next hole."""
+        if self.copied >= self._since or self._view is None:
+            return
+        position = self._next_missing()
+        if position is None:
+            self._end = self._store.next
+            self.on_persisted()
+            return
+        config = self._view.shard(self._shard)
+        assert config is not None
+        chain = config.chain(position)
+        if not chain:
+            return
+        self._number += 1
+        self._asked_at = now
+        if self._is_filling:
+            self._link = min(self._link, len(chain) - 1)
+            source = chain[self._link - 1].address if self._link else ""
+            self._send(chain[self._link].address, FillRequest(self._number, self._view.epoch, position, source))
+            return
+        stride = self._view.stride(self._shard, position)
+        assert stride is not None
+        end = min(stride.end or self._since, self._since)
+        pull = Pull(self._number, self._view.epoch, position, stride.step, end, 0, None, self._config.copy_bytes)
+        self._send(chain[-1].address, pull)
+
+    def _send(self, to: Address, message: Pull | FillRequest) -> None:
+        self._out.append(Send(to, message))
+
+    def _next_missing(self) -> int | None:
+        """The first position of the shard, before the one at which this unit joined, that it does not have."""
+        assert self._view is not None
+        while (stride := self._view.stride(self._shard, self._at)) is not None and stride.first < self._since:
+            if self._store.find(stride.first) is None:
+                return stride.first
+            self._at = stride.first + 1
+        return None
+
+    def on_pulled(self, message: Pulled, now: int) -> bool:
+        """Store the received entries. Returns whether the response was to a request of this copier."""
+        if message.request != self._number:
+            return False
+        at = 0
+        for entry in message.entries:
+            records = [(one.tag, one.payload) for one in message.records[at : at + entry.count]]
+            at += entry.count
+            if self._store.find(entry.position) is None and entry.position >= self._at:
+                self._store.add(entry, records)
+        self._is_filling, self._link = not message.entries, 0
+        self._ask(now)
+        return True
+
+    def on_written(self, message: Written, now: int) -> None:
+        """A unit of the chain has the entry of a hole."""
+        if message.request != self._number or self._view is None:
+            return
+        config = self._view.shard(self._shard)
+        self._link += 1
+        if config is None or self._link >= len(config.chain(message.position)):
+            self._is_filling = False
+        self._ask(now)
+
+    def on_rejected(self, message: Rejected) -> None:
+        """Wait for a newer projection, or for the next attempt."""
+        if message.request == self._number:
+            self._is_filling = False
+
+    def on_persisted(self) -> None:
+        """The copy is complete when its last entry is durable."""
+        if self._end and self._store.durable >= self._end:
+            self.copied = self._since
+
+    def on_timer(self, now: int) -> None:
+        """Repeat a request that was not answered."""
+        if self.copied < self._since and now >= self._asked_at + self._config.resend_ns:
+            self._ask(now)

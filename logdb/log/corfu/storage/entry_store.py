@@ -1,0 +1,219 @@
+"""The entries of a unit: a write-once address space over a dense journal.
+
+The journal has the records of each entry, and behind them a record that describes the entry: its position, client and
+sequence number. An entry without it is incomplete and does not count: a crash has interrupted its write.
+
+The index has 58 bytes of memory for each entry (not for each record) that is not trimmed, and is rebuilt from the
+journal at a start. Positions arrive almost in order, so it is kept sorted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from operator import sub
+from struct import Struct
+from typing import Final
+
+from logdb.cores.effects import Effect, Journal, JournalRange, Persist, Trim
+from logdb.log.contract import LogRecord, Record
+from logdb.log.corfu.messages import Entry
+from logdb.log.corfu.projection import gsn_at
+from logdb.log.requests import record_bytes
+
+JOURNAL: Final = "entries"
+DESCRIPTION: Final = 0
+"""The tag of the record behind an entry. Records of applications have other tags."""
+_DESCRIBE: Final = Struct("<QQQQI")
+READ_AT_ONCE: Final = 1_000
+
+
+class EntryStore:
+    """`next`: the next LSN; those before `durable` are on the medium. `highest`: the highest position that was ever
+    written; `last`: the GSN of its last record; `time`: the latest time of a record. `trimmed`: the last GSN that was
+    durable and trimmed."""
+
+    def __init__(self, out: list[Effect], cache_bytes: int) -> None:
+        self._out, self._cache_bytes = out, cache_bytes
+        self.next = self.durable = 1
+        self.highest = self.last = self.trimmed = self.time = 0
+        self._positions, self._ends = array("Q"), array("Q")
+        self._times, self._clients, self._sequences = array("Q"), array("Q"), array("Q")
+        self._counts, self._sizes = array("Q"), array("Q")
+        self._cache: dict[int, Sequence[Record]] = {}
+        self._cached: deque[tuple[int, int]] = deque()
+        self._cached_bytes = 0
+
+    def load(self, journal: Journal, oldest: int) -> None:
+        """Rebuild the index, of positions from `oldest` on."""
+        self.next = journal.first
+        sizes: list[int] = []
+        for at in range(0, len(journal.records), READ_AT_ONCE):
+            for record in journal.records[at : at + READ_AT_ONCE]:
+                if record.tag == DESCRIPTION:
+                    position, time, client, sequence, count = _DESCRIBE.unpack(record.payload)
+                    if position >= oldest and count <= len(sizes):
+                        size = sum(sizes[len(sizes) - count :])
+                        self._insert(Entry(position, time, client, sequence, count), size)
+                    sizes.clear()
+                else:
+                    sizes.append(len(record.payload))
+                self.next += 1
+        self.durable = self.next
+
+    def _insert(self, entry: Entry, size: int) -> None:
+        """Add to the index the entry whose description has the LSN `next`."""
+        position, time, client, sequence, count = entry
+        at = bisect_left(self._positions, position)
+        assert at == len(self._positions) or self._positions[at] != position, f"COR-1: {position} is written twice"
+        self._positions.insert(at, position)
+        self._ends.insert(at, self.next)
+        self._times.insert(at, time)
+        self._clients.insert(at, client)
+        self._sequences.insert(at, sequence)
+        self._counts.insert(at, count)
+        self._sizes.insert(at, size)
+        self.time = max(self.time, time)
+        if position > self.highest:
+            self.highest, self.last = position, gsn_at(position, max(0, count - 1))
+
+    # ---- writing
+
+    def add(self, entry: Entry, records: Sequence[Record]) -> None:
+        """Write an entry at a position that has none. It counts when it is durable."""
+        description = DESCRIPTION, _DESCRIBE.pack(*entry)
+        self._out.append(Persist(JOURNAL, self.next, [*records, description]))
+        self.next += len(records)
+        self._insert(entry, record_bytes(records))
+        self.next += 1
+        if records:
+            self._keep(entry.position, records)
+
+    def _keep(self, position: int, records: Sequence[Record]) -> None:
+        size = record_bytes(records)
+        self._cache[position] = records
+        self._cached.append((position, size))
+        self._cached_bytes += size
+        while self._cached_bytes > self._cache_bytes:
+            oldest, size = self._cached.popleft()
+            self._cached_bytes -= size
+            self._cache.pop(oldest, None)
+
+    def trim_index(self, oldest: int) -> None:
+        """Remove the entries before a position from the index. `trim_journal` deletes them, once the unit remembers
+        durably that it rejects these positions."""
+        count = bisect_left(self._positions, oldest)
+        if not count:
+            return
+        self.trimmed = max(self.trimmed, min(self.last_durable(), gsn_at(oldest) - 1))
+        for one in (self._positions, self._ends, self._times, self._clients, self._sequences, self._counts):
+            del one[:count]
+        del self._sizes[:count]
+
+    def trim_journal(self) -> None:
+        """Delete the records before the first one of the index."""
+        before = min(map(sub, self._ends, self._counts), default=self.next)
+        self._out.append(Trim(JOURNAL, min(before, self.durable)))
+
+    # ---- reading
+
+    def find(self, position: int) -> int | None:
+        """The index of the entry at a position, None if it is unwritten."""
+        at = bisect_left(self._positions, position)
+        return at if at < len(self._positions) and self._positions[at] == position else None
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """All positions of the index, in order."""
+        return self._positions
+
+    def entry(self, at: int) -> Entry:
+        """An entry, by its index."""
+        return Entry(self._positions[at], self._times[at], self._clients[at], self._sequences[at], self._counts[at])
+
+    def end(self, at: int) -> int:
+        """The LSN behind an entry, by its index: the entry is durable when all before it are."""
+        return self._ends[at] + 1
+
+    def durable_at(self, position: int) -> int | None:
+        """The index of the entry at a position, None if it is not durable."""
+        at = self.find(position)
+        return at if at is not None and self._ends[at] < self.durable else None
+
+    def last_durable(self) -> int:
+        """The GSN of the last durable record, or of a later one that was trimmed; 0 if there is none."""
+        for at in reversed(range(len(self._positions))):
+            if self._ends[at] < self.durable:
+                return max(self.trimmed, gsn_at(self._positions[at], max(0, self._counts[at] - 1)))
+        return self.trimmed
+
+    def last_at(self, time: int, end: int) -> int:
+        """The GSN of the last durable record with this time or an earlier one at a position before `end` (0: any); 0 if
+        there is none. Times grow with the positions; junk has none."""
+        low, high = 0, bisect_left(self._positions, end) if end else len(self._positions)
+        found = 0
+        while low < high:
+            middle = at = (low + high) // 2
+            while at >= low and not (self._counts[at] and self._ends[at] < self.durable):
+                at -= 1
+            if at < low:
+                low = middle + 1
+            elif self._times[at] <= time:
+                found, low = gsn_at(self._positions[at], self._counts[at] - 1), middle + 1
+            else:
+                high = at
+        return found
+
+    def consecutive(self, first: int, step: int, end: int, max_bytes: int) -> list[Entry]:
+        """The durable entries at `first`, `first` + `step`, and so on, before `end` (0: none) and the first one that is
+        missing; at least one if there is one, and about `max_bytes` at most."""
+        found: list[Entry] = []
+        size = 0
+        while (not end or first < end) and (not found or size < max_bytes):
+            at = self.durable_at(first)
+            if at is None:
+                break
+            found.append(self.entry(at))
+            size += self._sizes[at]
+            first += step
+        return found
+
+    def of_client(self, client: int, numbers: Sequence[tuple[int, int]]) -> list[Entry]:
+        """The durable entries with some of these records of a client. Scans the index."""
+        found = []
+        for at, one in enumerate(self._clients):
+            if one == client and self._counts[at] and self._ends[at] < self.durable:
+                first, end = self._sequences[at], self._sequences[at] + self._counts[at]
+                if any(number < end and first < number + count for number, count in numbers):
+                    found.append(self.entry(at))
+        return found
+
+    def cached(self, position: int) -> Sequence[Record] | None:
+        """The records of an entry, if they are in memory."""
+        return self._cache.get(position)
+
+    def range_of(self, entry: Entry) -> JournalRange:
+        """The place of the records of an entry."""
+        at = self.find(entry.position)
+        assert at is not None, f"position {entry.position} has no entry"
+        last = self._ends[at]
+        return JournalRange(JOURNAL, last - entry.count, last, gsn_at(entry.position), entry.time)
+
+    def cached_records(self, entry: Entry, tags: frozenset[int] | None) -> list[LogRecord] | None:
+        """The records of an entry with these tags; None if they are not in memory."""
+        records = self._cache.get(entry.position)
+        if records is None:
+            return None if entry.count else []
+        first, time = gsn_at(entry.position), entry.time
+        return [
+            LogRecord(gsn, time, tag, payload)
+            for gsn, (tag, payload) in enumerate(records, first)
+            if tags is None or tag in tags
+        ]
+
+    def check(self) -> None:
+        """Raises AssertionError."""
+        assert len(self._positions) == len(self._ends) == len(self._sizes)
+        assert not self._positions or self._positions[-1] <= self.highest, "COR-2"

@@ -1,0 +1,123 @@
+"""Reads at a storage unit. A request for a position that is not written yet waits until it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdb.cores.effects import Address, Effect, Send, SendRanges, SendStored, Unreadable
+from logdb.log.corfu.messages import Pull, Pulled, ReadRequest, ReadResponse, Reason, Rejected
+from logdb.log.corfu.projection import gsn_at, position_of
+from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
+
+MAX_WAITING: Final = 1_000
+"""Maximum number of requests of one sender that wait for entries."""
+PULL_BYTES: Final = 4 << 20
+"""Approximate maximum size of a response to a pull."""
+
+
+class ReadServer:
+    """Answers `ReadRequest` and `Pull`. `has_joined`: the unit was in a projection, otherwise it rejects every epoch;
+    `sealed`: the newest epoch that it rejects then. `oldest`: the oldest readable GSN."""
+
+    def __init__(self, store: EntryStore, out: list[Effect]) -> None:
+        self._store, self._out = store, out
+        self.has_joined = False
+        self.sealed = 0
+        self.oldest = 1
+        self._waiting: dict[tuple[Address, int], ReadRequest | Pull] = {}
+        self._counts: dict[Address, int] = {}
+
+    def rejects(self, epoch: int) -> bool:
+        """Whether messages of an epoch are rejected (COR-4, COR-8)."""
+        return not self.has_joined or epoch <= self.sealed
+
+    def on_request(self, message: ReadRequest | Pull, sender: Address) -> None:
+        """Answer a request, or let it wait."""
+        if not self._answer(message, sender):
+            key = sender, message.request
+            if key not in self._waiting and self._counts.get(sender, 0) >= MAX_WAITING:
+                self.reject(message.request, Reason.BUSY, sender)
+                return
+            self._counts[sender] = self._counts.get(sender, 0) + (key not in self._waiting)
+            self._waiting[key] = message
+
+    def _answer(self, message: ReadRequest | Pull, sender: Address) -> bool:
+        if self.rejects(message.epoch):
+            self.reject(message.request, Reason.SEALED, sender)
+        elif isinstance(message, ReadRequest):
+            return self._read(message, sender)
+        elif message.first < position_of(self.oldest):
+            self.reject(message.request, Reason.TRIMMED, sender)
+        else:
+            return self._pull(message, sender)
+        return True
+
+    def _read(self, message: ReadRequest, sender: Address) -> bool:
+        position = position_of(message.gsn)
+        if message.gsn < self.oldest:
+            self.reject(message.request, Reason.TRIMMED, sender)
+            return True
+        at = self._store.durable_at(position)
+        if at is None:
+            return False
+        entry, index = self._store.entry(at), message.gsn - gsn_at(position)
+        if index >= entry.count:
+            self.reject(message.request, Reason.ABSENT, sender)
+            return True
+        response = ReadResponse(message.request, message.gsn, entry.time)
+        records = self._store.cached(position)
+        if records is not None:
+            self._out.append(Send(sender, response._replace(records=(records[index],))))
+        else:
+            lsn = self._store.range_of(entry).first + index
+            self._out.append(SendStored(sender, response, JOURNAL, lsn, lsn + 1))
+        return True
+
+    def _pull(self, message: Pull, sender: Address) -> bool:
+        size = max(1, min(message.max_bytes, PULL_BYTES))
+        entries = self._store.consecutive(message.first, message.step, message.end, size)
+        highest = position_of(self._store.last_durable())
+        if not entries and message.known and highest <= message.known:
+            return False
+        pulled = Pulled(message.request, highest, tuple(entries))
+        cached = [self._store.cached_records(entry, message.tags) for entry in entries]
+        if all(one is not None for one in cached):
+            records = [record for one in cached if one is not None for record in one]
+            self._out.append(Send(sender, pulled._replace(records=records)))
+        else:
+            ranges = tuple([self._store.range_of(entry) for entry in entries if entry.count])
+            self._out.append(SendRanges(sender, pulled, ranges, message.tags))
+        return True
+
+    # ---- waiting
+
+    def wake(self) -> None:
+        """Answer the requests for what is durable, trimmed or sealed by now."""
+        for key, message in list(self._waiting.items()):
+            if self._answer(message, key[0]):
+                self._remove(key)
+
+    def _remove(self, key: tuple[Address, int]) -> None:
+        del self._waiting[key]
+        self._counts[key[0]] -= 1
+        if not self._counts[key[0]]:
+            del self._counts[key[0]]
+
+    def forget(self, sender: Address) -> None:
+        """The stream to a client has ended: drop its requests."""
+        for key in [one for one in self._waiting if one[0] == sender]:
+            self._remove(key)
+
+    def on_unreadable(self, event: Unreadable) -> None:
+        """The bytes are damaged here; another unit of the chain has them too."""
+        self.reject(event.effect.message.request, Reason.UNREADABLE, event.effect.to, event.reason)
+
+    def reject(self, request: int, why: Reason, to: Address, explanation: str = "") -> None:
+        """Reject a request."""
+        self._out.append(Send(to, Rejected(request, why, self.sealed, self.oldest, explanation)))
+
+    def check(self) -> None:
+        """Raises AssertionError."""
+        assert sum(self._counts.values()) == len(self._waiting)
+        for message in self._waiting.values():
+            assert not self.rejects(message.epoch), "COR-7: a request of a sealed epoch waits"

@@ -1,0 +1,337 @@
+"""A storage unit: write-once positions, which clients write and fill along a chain, and seals.
+
+A unit knows the other units only to copy entries: when it joins a chain, and to complete one that a filler has met.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, Final
+
+from logdb.cores.effects import (
+    Address,
+    Create,
+    Disconnected,
+    Effect,
+    Event,
+    Journal,
+    Persist,
+    Persisted,
+    Received,
+    Send,
+    SetTimer,
+    Stop,
+    TimerFired,
+    Trim,
+    Unreadable,
+)
+from logdb.log.corfu.messages import (
+    Entry,
+    FillRequest,
+    HighestRequest,
+    HighestResponse,
+    Pull,
+    Pulled,
+    ReadRequest,
+    Reason,
+    Rejected,
+    Report,
+    Seal,
+    Sealed,
+    Status,
+    StatusRequest,
+    TimeRequest,
+    TimeResponse,
+    Update,
+    WriteRequest,
+    Written,
+)
+from logdb.log.corfu.projection import NO_VIEW, position_of
+from logdb.log.corfu.storage.config import UnitConfig
+from logdb.log.corfu.storage.copier import Copier
+from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
+from logdb.log.corfu.storage.read_server import ReadServer
+
+META: Final = "meta"
+SAVED: Final = 1
+"""The tag of the records of the journal META: each is the whole state beside the entries."""
+HEARTBEAT: Final = "storage.heartbeat"
+MAX_FETCHES: Final = 1_000
+"""Maximum number of entries that are being copied for fillers."""
+
+
+class StorageUnit:
+    """The core of one unit. `server`: its number, 0 until it has one."""
+
+    def __init__(self, config: UnitConfig, journals: Mapping[str, Journal], rng: Random) -> None:
+        self.config = config
+        self._out: list[Effect] = []
+        self._nonce = rng.getrandbits(62) + 1
+        self.server = 0
+        self.view = NO_VIEW
+        self.store = EntryStore(self._out, config.cache_bytes)
+        self.reads = ReadServer(self.store, self._out)
+        self.copier = Copier(config, self.store, self._out, rng)
+        self._meta_end = 1
+        self._is_known = False
+        self._after_meta: deque[tuple[int, Callable[[int], None]]] = deque()
+        self._answers: list[tuple[int, int, Effect]] = []
+        self._answered = 0
+        self._fetches: dict[int, tuple[FillRequest, Address]] = {}
+        self._fetch = rng.getrandbits(62)
+        self._journals = frozenset(journals)
+        self._copied = 0
+        self._load(journals)
+        self._do: dict[type, Callable[[Any, Address, int], None]] = {
+            Update: self._on_update,
+            Seal: self._on_seal,
+            WriteRequest: self._on_write,
+            FillRequest: self._on_fill,
+            Pulled: self._on_pulled,
+            Written: lambda message, sender, now: self.copier.on_written(message, now),
+            Rejected: lambda message, sender, now: self.copier.on_rejected(message),
+            HighestRequest: self._on_highest,
+            TimeRequest: self._on_time,
+            StatusRequest: self._on_status,
+            ReadRequest: self._on_read,
+            Pull: self._on_read,
+        }
+
+    # ---- the directory
+
+    def _load(self, journals: Mapping[str, Journal]) -> None:
+        meta = journals.get(META)
+        if meta is not None:
+            self._meta_end = meta.end
+        if meta is not None and len(meta.records):
+            saved = json.loads(meta.records[-1].payload)
+            self._nonce, self.reads.has_joined = saved["nonce"], saved["joined"]
+            self.reads.sealed, self.reads.oldest = saved["sealed"], saved["oldest"]
+            self.store.highest, self.store.last, self.store.trimmed, self.store.time = saved["store"]
+        if JOURNAL in journals:
+            self.store.load(journals[JOURNAL], position_of(self.reads.oldest))
+
+    def _save(self, then: Callable[[int], None], *, has_joined: bool = False) -> None:
+        """Write all that a restart must know beside the entries, and act once it is on the medium."""
+        store, has_joined = self.store, has_joined or self.reads.has_joined
+        state = {
+            "nonce": self._nonce,
+            "joined": has_joined,
+            "sealed": self.reads.sealed,
+            "oldest": self.reads.oldest,
+            "store": (store.highest, store.last, store.trimmed, store.time),
+        }
+        self._out.append(Persist(META, self._meta_end, [(SAVED, json.dumps(state, separators=(",", ":")).encode())]))
+        self._meta_end += 1
+        self._after_meta.append((self._meta_end, then))
+
+    # ---- events
+
+    def start(self, now: int) -> list[Effect]:
+        """Start the core."""
+        for journal in (META, JOURNAL):
+            if journal not in self._journals:
+                self._out.append(Create(journal, 1))
+        self._save(self._begin)
+        return self._effects()
+
+    def _begin(self, now: int) -> None:
+        """The nonce is durable: report it."""
+        self._is_known = True
+        self._report(now)
+        self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """Handle an event. Raises ProtocolViolation."""
+        kind = type(event)
+        if kind is Received:
+            do = self._do.get(type(event.message))  # type: ignore[union-attr]
+            if do is not None:
+                do(event.message, event.sender, now)  # type: ignore[union-attr]
+        elif isinstance(event, Persisted):
+            self._on_persisted(event, now)
+        elif isinstance(event, TimerFired):
+            self.copier.on_timer(now)
+            self._report(now)
+            self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
+        elif isinstance(event, Unreadable):
+            self.reads.on_unreadable(event)
+        elif isinstance(event, Disconnected):
+            self.reads.forget(event.peer)
+        if self.copier.copied != self._copied:
+            self._copied = self.copier.copied
+            self._report(now)
+        return self._effects()
+
+    def _effects(self) -> list[Effect]:
+        out = self._out.copy()
+        self._out.clear()
+        return out
+
+    def check_invariants(self) -> None:
+        """Check the invariants COR-n of one unit. Raises AssertionError."""
+        self.store.check()
+        self.reads.check()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the auxiliary knows this unit."""
+        return self.server > 0
+
+    def _on_persisted(self, event: Persisted, now: int) -> None:
+        if event.journal == META:
+            while self._after_meta and self._after_meta[0][0] <= event.end:
+                self._after_meta.popleft()[1](now)
+            if event.end > 2:
+                self._out.append(Trim(META, event.end - 1))
+            return
+        self.store.durable = event.end
+        while self._answers and self._answers[0][0] <= event.end:
+            self._out.append(heappop(self._answers)[2])
+        self.reads.wake()
+        self.copier.on_persisted()
+
+    def _when_durable(self, lsn: int, effect: Effect) -> None:
+        """Do this when all records before an LSN are durable."""
+        if lsn <= self.store.durable:
+            self._out.append(effect)
+        else:
+            self._answered += 1
+            heappush(self._answers, (lsn, self._answered, effect))
+
+    # ---- the auxiliary
+
+    def _report(self, now: int) -> None:
+        if not self._is_known:
+            return
+        copied, store = self.copier.copied, self.store
+        report = Report(self.server, self._nonce, self.view.version, self.reads.sealed, copied, store.last)
+        for replica in self.config.ordering:
+            self._out.append(Send(replica, report))
+
+    def _on_update(self, update: Update, sender: Address, now: int) -> None:
+        view = update.view
+        if update.nonce != self._nonce:
+            return
+        if update.is_released:
+            self._out.append(Stop("it left its shard, so it starts again as a spare unit", wipe=True))
+            return
+        self.server = update.server
+        if view.version <= self.view.version:
+            return
+        self.view = view
+        found = [(one.shard, unit) for one in view.shards for unit in one.units if unit.server == self.server]
+        if found and not self.reads.has_joined:
+            self._join(view.epoch)
+        if view.oldest > self.reads.oldest:
+            self.reads.oldest = view.oldest
+            self.store.trim_index(position_of(view.oldest))
+            self._save(lambda now: self.store.trim_journal())
+            self.reads.wake()
+        if found:
+            self.copier.on_view(view, *found[0], now)
+        self._report(now)
+
+    def _join(self, epoch: int) -> None:
+        """Accept messages from this epoch on, once that is durable: earlier ones were sent to another disk (COR-8)."""
+        self.reads.sealed = max(self.reads.sealed, epoch - 1)
+
+        def joined(now: int) -> None:
+            self.reads.has_joined = True
+
+        self._save(joined, has_joined=True)
+
+    def _on_seal(self, message: Seal, sender: Address, now: int) -> None:
+        """Reject an epoch from now on, and report what was written before, when all of that is durable."""
+        if message.epoch > self.reads.sealed:
+            self.reads.sealed = message.epoch
+            self.reads.wake()
+        store = self.store
+        end, server = store.next, self.server
+        answer = Sealed(server, self.reads.sealed, store.highest, store.last, store.time)
+        if server:
+            self._save(lambda now: self._when_durable(end, Send(sender, answer)))
+
+    # ---- writing
+
+    def _is_rejected(self, request: int, epoch: int, position: int, sender: Address) -> bool:
+        """Reject a message of a sealed epoch, or about a position that was trimmed."""
+        if self.reads.rejects(epoch):
+            self.reads.reject(request, Reason.SEALED, sender)
+        elif position < position_of(self.reads.oldest):
+            self.reads.reject(request, Reason.TRIMMED, sender)
+        else:
+            return False
+        return True
+
+    def _on_write(self, message: WriteRequest, sender: Address, now: int) -> None:
+        if self._is_rejected(message.request, message.epoch, message.position, sender):
+            return
+        if self.store.find(message.position) is None:
+            entry = Entry(message.position, message.time, message.client, message.sequence, len(message.records))
+            self.store.add(entry, message.records)
+        self._answer_written(message.request, message.position, sender)
+
+    def _answer_written(self, request: int, position: int, sender: Address) -> None:
+        """Send which entry is at a position, when it is durable: otherwise it could still become another one."""
+        at = self.store.find(position)
+        assert at is not None
+        entry = self.store.entry(at)
+        written = Written(request, position, entry.client, entry.sequence, entry.count)
+        self._when_durable(self.store.end(at), Send(sender, written))
+
+    def _on_fill(self, message: FillRequest, sender: Address, now: int) -> None:
+        if self._is_rejected(message.request, message.epoch, message.position, sender):
+            return
+        if self.store.find(message.position) is not None:
+            self._answer_written(message.request, message.position, sender)
+        elif not message.source:
+            self.store.add(Entry(message.position, 0, 0, 0, 0), ())
+            self._answer_written(message.request, message.position, sender)
+        else:
+            self._fetch += 1
+            self._fetches[self._fetch] = message, sender
+            if len(self._fetches) > MAX_FETCHES:
+                del self._fetches[next(iter(self._fetches))]
+            end = message.position + 1
+            pull = Pull(self._fetch, message.epoch, message.position, 1, end, 0, None, 1)
+            self._out.append(Send(message.source, pull))
+
+    def _on_pulled(self, message: Pulled, sender: Address, now: int) -> None:
+        """Entries of another unit have arrived: for a filler, or for this unit, which has joined."""
+        fetch = self._fetches.pop(message.request, None)
+        if fetch is None:
+            self.copier.on_pulled(message, now)
+            return
+        fill, filler = fetch
+        if not message.entries or self._is_rejected(fill.request, fill.epoch, fill.position, filler):
+            return
+        if self.store.find(fill.position) is None:
+            self.store.add(message.entries[0], [(one.tag, one.payload) for one in message.records])
+        self._answer_written(fill.request, fill.position, filler)
+
+    # ---- questions
+
+    def _on_read(self, message: ReadRequest | Pull, sender: Address, now: int) -> None:
+        self.reads.on_request(message, sender)
+
+    def _on_highest(self, message: HighestRequest, sender: Address, now: int) -> None:
+        if self.reads.rejects(message.epoch):
+            self.reads.reject(message.request, Reason.SEALED, sender)
+        else:
+            self._out.append(Send(sender, HighestResponse(message.request, self.store.last_durable())))
+
+    def _on_time(self, message: TimeRequest, sender: Address, now: int) -> None:
+        if self.reads.rejects(message.epoch):
+            self.reads.reject(message.request, Reason.SEALED, sender)
+        else:
+            last = self.store.last_at(message.time, message.end)
+            self._out.append(Send(sender, TimeResponse(message.request, last)))
+
+    def _on_status(self, message: StatusRequest, sender: Address, now: int) -> None:
+        found = self.store.of_client(message.client, message.sequences)
+        self._out.append(Send(sender, Status(message.client, tuple([entry.position for entry in found]))))

@@ -1,0 +1,87 @@
+"""The engine's messages on the wire: their senders and receivers, their records, and the split of large ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdb.log.corfu import messages as m
+from logdb.log.engine import Batch, Right, Wire
+
+MAX_PULL_BYTES: Final = 16 << 20
+"""Maximum size of a requested answer; larger requests are rejected."""
+
+
+def _pulled(message: m.Pulled) -> list[m.Pulled]:
+    """Only the first half of the entries: the receiver pulls the others again."""
+    entries = message.entries[: max(1, len(message.entries) // 2)]
+    last = entries[-1].position
+    return [message._replace(entries=entries, records=[one for one in message.records if one.gsn >> 12 <= last])]
+
+
+def _checked_pull(max_bytes: int) -> int:
+    if max_bytes > MAX_PULL_BYTES:
+        raise ValueError(f"a Pull of {max_bytes:,} bytes, the limit is {MAX_PULL_BYTES:,}")
+    return max_bytes
+
+
+CLIENT_ACCEPTS: Final = frozenset(
+    {
+        m.ViewResponse,
+        m.TailResponse,
+        m.ChangeResponse,
+        m.NotLeader,
+        m.TokenResponse,
+        m.TokenRefused,
+        m.Written,
+        m.Rejected,
+        m.HighestResponse,
+        m.TimeResponse,
+        m.Status,
+        m.ReadResponse,
+        m.Pulled,
+    }
+)
+
+WIRE: Final = Wire(
+    messages=m,
+    schema="logdb.log.corfu.corfu_pb2",
+    prefix="corfu_",
+    header_bytes=0,
+    batches={
+        m.WriteRequest: Batch.RECORDS,
+        m.ReadResponse: Batch.STORED,
+        m.Pulled: Batch.NUMBERED,
+    },
+    field_converters={(m.Pull, "max_bytes"): (_checked_pull, _checked_pull)},
+    splits={m.Pulled: ("records", _pulled)},
+    sliced_fields={m.StatusRequest: "sequences"},
+    client_accepts=CLIENT_ACCEPTS,
+    client_sends=frozenset(
+        {
+            m.ViewRequest,
+            m.TailRequest,
+            m.ChangeRequest,
+            m.TokenRequest,
+            m.WriteRequest,
+            m.HighestRequest,
+            m.TimeRequest,
+            m.StatusRequest,
+            m.ReadRequest,
+        }
+    ),
+    rights={
+        m.ViewRequest: Right.READ,
+        m.TailRequest: Right.READ,
+        m.HighestRequest: Right.READ,
+        m.TimeRequest: Right.READ,
+        m.ReadRequest: Right.READ,
+        m.Pull: Right.READ,
+        m.FillRequest: Right.READ,
+        m.TokenRequest: Right.WRITE,
+        m.WriteRequest: Right.WRITE,
+        m.StatusRequest: Right.WRITE,
+        m.ChangeRequest: Right.ADMIN,
+    },
+    appends=frozenset({m.WriteRequest}),
+    operator_requests={m.ChangeRequest: lambda request: request.kind != "Trim"},
+)

@@ -1,0 +1,254 @@
+"""The bugs that are planted in Corfu, and the seed that caught each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from logdb.cores.effects import Journal
+from logdb.log.corfu.auxiliary.state import ProjectionState
+from logdb.log.corfu.client.appends import AppendClient, Entry
+from logdb.log.corfu.client.fills import FillClient, Walk
+from logdb.log.corfu.client.reads import CompletePositions
+from logdb.log.corfu.client.subscription import LogSubscription, Stream
+from logdb.log.corfu.client.tails import TailClient
+from logdb.log.corfu.messages import FillRequest, HighestRequest, HighestResponse, Seal, Status, Update, Written
+from logdb.log.corfu.projection import ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.sequencer.sequencer import Sequencer
+from logdb.log.corfu.storage.copier import Copier
+from logdb.log.corfu.storage.entry_store import EntryStore
+from logdb.log.corfu.storage.read_server import ReadServer
+from logdb.log.corfu.storage.unit import StorageUnit
+from tests.harness.planting import Plants, planted
+
+CAUGHT_BY: dict[str, int] = {
+    "accept messages of a sealed epoch": 11,
+    "acknowledge before it is durable": 8,
+    "believe that every entry is its own": 11,
+    "copy nothing": 2,
+    "count junk as a record with a time": 2,
+    "end a fill at the head": 1,
+    "fill with junk what the head has": 2,
+    "find half written entries": 1,
+    "forget the sealed epoch in a restart": 21,
+    "join a unit as complete": 2,
+    "keep units that are not sealed": 10,
+    "refuse what is under way": 1,
+    "report a lower highest position": 2,
+    "send what is not durable": 3,
+    "skip holes": 1,
+    "write again without a decision": 2,
+    "write only the head": 1,
+}
+"""The seed that caught each bug when it was last looked at; changes give seeds another meaning."""
+PLANTED: Plants = {}
+Right = Callable[..., Any]
+
+
+# ---- storage units
+
+
+@planted(ReadServer, "rejects", PLANTED)
+def accept_messages_of_a_sealed_epoch(right: Right, self: ReadServer, epoch: int) -> bool:
+    return not self.has_joined
+
+
+@planted(StorageUnit, "_when_durable", PLANTED)
+def acknowledge_before_it_is_durable(right: Right, self: StorageUnit, lsn: int, effect: Any) -> None:
+    self._out.append(effect)
+
+
+@planted(StorageUnit, "_on_seal", PLANTED)
+def report_a_lower_highest_position(right: Right, self: StorageUnit, message: Seal, sender: str, now: int) -> None:
+    highest = self.store.highest
+    self.store.highest = max(0, highest - 1)
+    right(self, message, sender, now)
+    self.store.highest = highest
+
+
+@planted(StorageUnit, "_on_seal", PLANTED)
+def report_no_time(right: Right, self: StorageUnit, message: Seal, sender: str, now: int) -> None:
+    time, self.store.time = self.store.time, 0
+    right(self, message, sender, now)
+    self.store.time = time
+
+
+@planted(StorageUnit, "_load", PLANTED)
+def forget_the_sealed_epoch_in_a_restart(right: Right, self: StorageUnit, journals: Mapping[str, Journal]) -> None:
+    right(self, journals)
+    self.reads.sealed = 0
+
+
+@planted(StorageUnit, "_on_fill", PLANTED)
+def fill_with_junk_what_the_head_has(
+    right: Right, self: StorageUnit, message: FillRequest, sender: str, now: int
+) -> None:
+    right(self, message._replace(source=""), sender, now)
+
+
+@planted(EntryStore, "durable_at", PLANTED)
+def send_what_is_not_durable(right: Right, self: EntryStore, position: int) -> int | None:
+    return self.find(position)
+
+
+@planted(EntryStore, "consecutive", PLANTED)
+def skip_holes(right: Right, self: EntryStore, first: int, step: int, end: int, max_bytes: int) -> Any:
+    while first <= self.highest and self.durable_at(first) is None and (not end or first + step < end):
+        first += step
+    return right(self, first, step, end, max_bytes)
+
+
+@planted(EntryStore, "last_at", PLANTED)
+def count_junk_as_a_record_with_a_time(right: Right, self: EntryStore, time: int, end: int) -> int:
+    return max(right(self, time, end), self.last if not end else 0)
+
+
+@planted(Copier, "on_view", PLANTED)
+def copy_nothing(right: Right, self: Copier, view: View, shard: int, me: Unit, now: int) -> None:
+    self.copied = me.since
+
+
+@planted(Copier, "on_persisted", PLANTED)
+def report_a_copy_that_is_not_durable(right: Right, self: Copier) -> None:
+    if self._end:
+        self.copied = self._since
+
+
+# ---- the auxiliary
+
+
+@planted(ProjectionState, "_begin_epoch", PLANTED)
+def keep_units_that_are_not_sealed(right: Right, self: ProjectionState, command: Any) -> Any:
+    everyone = tuple([unit.server for config in self.shards.values() for unit in config.units])
+    return right(self, command._replace(sealed=everyone))
+
+
+@planted(ProjectionState, "_begin_epoch", PLANTED)
+def carry_out_a_change_again(right: Right, self: ProjectionState, command: Any) -> Any:
+    self.results.pop(command.request, None)
+    return right(self, command._replace(epoch=self.epoch))
+
+
+@planted(ProjectionState, "_join", PLANTED)
+def join_a_unit_as_complete(
+    right: Right, self: ProjectionState, shard: int, number: int, *, is_new: bool = False
+) -> None:
+    right(self, shard, number, is_new=True)
+
+
+@planted(ProjectionState, "_copied", PLANTED)
+def complete_every_unit_of_the_shard(right: Right, self: ProjectionState, command: Any) -> None:
+    config = self.shards.get(self.servers[command.server].shard)
+    for unit in config.units if config is not None else ():
+        right(self, command._replace(server=unit.server, since=unit.since))
+
+
+# ---- the sequencer
+
+
+@planted(Sequencer, "_on_update", PLANTED)
+def assign_positions_without_being_named(right: Right, self: Sequencer, update: Update, sender: str, now: int) -> None:
+    view = update.view._replace(nonce=self.nonce)
+    right(self, update._replace(view=view), sender, now)
+
+
+@planted(Sequencer, "_assign", PLANTED)
+def assign_the_time_of_the_clock(right: Right, self: Sequencer, request: Any, now: int) -> Any:
+    self.time = 0
+    return right(self, request, now)
+
+
+# ---- a client
+
+
+@planted(AppendClient, "_assigned", PLANTED)
+def use_a_token_in_a_later_epoch(right: Right, self: AppendClient, answer: Any, sender: str) -> Any:
+    view = self._auxiliary.view
+    return right(self, answer._replace(epoch=view.epoch) if hasattr(answer, "positions") else answer, sender)
+
+
+@planted(AppendClient, "_resolve", PLANTED)
+def write_again_without_a_decision(right: Right, self: AppendClient, entry: Entry) -> None:
+    self._begin_again(entry)
+
+
+@planted(AppendClient, "_is_own", PLANTED)
+def believe_that_every_entry_is_its_own(right: Right, self: AppendClient, entry: Entry, found: Written) -> bool:
+    return True
+
+
+@planted(AppendClient, "_written", PLANTED)
+def write_only_the_head(right: Right, self: AppendClient, entry: Entry, answer: Written) -> None:
+    entry.link = len(entry.chain) - 1 if self._is_own(entry, answer) else entry.link
+    right(self, entry, answer)
+
+
+@planted(AppendClient, "found", PLANTED)
+def find_half_written_entries(right: Right, self: AppendClient, answer: Status) -> None:
+    for search in [one for one in self._searches if one.id.client == answer.client]:
+        for position in answer.positions:
+            for index, number in enumerate(sorted(search.missing)):
+                search.found[number] = gsn_at(position, index)
+            search.missing.clear()
+            self._search(search)
+            break
+
+
+@planted(AppendClient, "_drop_unsent", PLANTED)
+def refuse_what_is_under_way(right: Right, self: AppendClient, append: Any) -> None:
+    right(self, append)
+    append.gsns = [0] * len(append.records)
+    append.left = 0
+    self._finish(append)
+
+
+@planted(FillClient, "_step", PLANTED)
+def end_a_fill_at_the_head(right: Right, self: FillClient, walk: Walk) -> None:
+    if walk.link:
+        self._end(walk, Written(0, walk.position, 0, 0, 0))
+    else:
+        right(self, walk)
+
+
+@planted(CompletePositions, "__contains__", PLANTED)
+def read_from_any_unit(right: Right, self: CompletePositions, position: int) -> bool:
+    return True
+
+
+@planted(ShardConfig, "chain", PLANTED)
+def read_from_units_that_still_copy(right: Right, self: ShardConfig, position: int) -> Any:
+    return self.units
+
+
+@planted(TailClient, "_answered", PLANTED)
+def believe_a_tail_of_a_sealed_epoch(right: Right, self: TailClient, answer: Any, sender: str) -> Any:
+    if answer.request in self._open and not isinstance(answer, HighestResponse):
+        answer = HighestResponse(answer.request, 0)
+    return right(self, answer, sender)
+
+
+@planted(TailClient, "_answered", PLANTED)
+def believe_the_first_tail(right: Right, self: TailClient, answer: Any, sender: str) -> Any:
+    if answer.request in self._open and isinstance(answer, HighestResponse):
+        self._finish(answer.last)
+        return None
+    return right(self, answer, sender)
+
+
+@planted(StorageUnit, "_on_highest", PLANTED)
+def answer_for_a_sealed_epoch(right: Right, self: StorageUnit, message: HighestRequest, sender: str, now: int) -> None:
+    right(self, message._replace(epoch=1 << 40), sender, now)
+
+
+@planted(LogSubscription, "_take", PLANTED)
+def lose_the_last_entry_of_a_batch(right: Right, self: LogSubscription, stream: Stream, pulled: Any, step: int) -> None:
+    right(self, stream, pulled, step)
+    if len(pulled.entries) > 1:
+        entry, own = stream.entries.pop()
+        stream.entries.append((entry, []))
+        stream.bytes = stream.bytes - sum([len(one.payload) for one in own]) - 64 * len(own)
+
+
+@planted(LogSubscription, "_fill_hole", PLANTED)
+def fill_no_hole(right: Right, self: LogSubscription) -> None:
+    self._hole = 0
