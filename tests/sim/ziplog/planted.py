@@ -83,11 +83,6 @@ def forget_shards_that_have_left(right: Right, self: MembershipState) -> Any:
 # ---- views
 
 
-@planted(StorageServer, "_is_open", PLANTED)
-def open_a_shard_before_the_others_have_entered(right: Right, self: StorageServer) -> bool:
-    return self.slots is not None and self.shard is not None and self.shard.view == self.view
-
-
 @planted(ShardLog, "to_keep", PLANTED)
 def roll_back_what_was_speculative(right: Right, self: ShardLog, cut: int) -> Any:
     return self.store.behind(cut)
@@ -103,15 +98,6 @@ def forget_what_was_before_a_view(right: Right, self: StorageServer, config: Sha
 @planted(Primary, "stable", PLANTED)
 def become_stable_before_the_view_is_established(right: Right, self: Primary) -> int:
     return min([self._log.durable, *(one.durable for one in self.followers.values())])
-
-
-@planted(MembershipState, "_recover", PLANTED)
-def release_who_was_replaced_at_once(right: Right, self: MembershipState, command: Any) -> None:
-    right(self, command)
-    config = self.shards[command.shard]
-    for member in config.former:
-        self._release(member.server)
-    self.shards[command.shard] = config._replace(former=())
 
 
 @planted(ShardLog, "begin_view", PLANTED)
@@ -132,11 +118,6 @@ def place_records_when_frozen(right: Right, self: StorageServer) -> None:
     slots, primary = self.slots, self.primary
     right(self)
     self.slots, self.primary, self.is_frozen = slots, primary, False
-
-
-@planted(StorageServer, "_has_ended", PLANTED)
-def refuse_what_a_backup_may_have(right: Right, self: StorageServer, view: int, config: ShardConfig) -> bool:
-    return bool(view < self.view or config.is_draining)
 
 
 @planted(InsertClient, "refused", PLANTED)
@@ -235,11 +216,6 @@ def settle_what_was_sent(right: Right, self: InsertClient) -> int:
 @planted(FrontierClient, "_answered", PLANTED)
 def insert_after_any_version(right: Right, self: FrontierClient, answer: FrontierResponse, sender: str) -> Any:
     return right(self, answer._replace(version=self._version), sender)
-
-
-@planted(FrontierClient, "_cancel", PLANTED)
-def count_answers_to_earlier_requests(right: Right, self: FrontierClient) -> None:
-    self._open.clear()
 
 
 @planted(MmsClient, "in_set", PLANTED)
