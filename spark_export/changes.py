@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 
 from logdb.store.ranges import joined
 from spark_export.checksums import Numbers
-from spark_export.columns import OutputColumns
 from spark_export.decoding import ITEMS, KeyRange, Labels, decoded, filled
+from spark_export.entries import SelectedColumns
 from spark_export.places import RangeDeletion
 from spark_export.runs import (
     PARTITION_BYTES,
@@ -77,7 +77,7 @@ class Changes:
         keys: KeyRange,
         since: int,
         until: int,
-        columns: OutputColumns,
+        columns: SelectedColumns,
         partition_bytes: int = PARTITION_BYTES,
         *,
         is_leased: bool = False,

@@ -44,13 +44,13 @@ class Bounds(NamedTuple):
                 case IsNotNull(attribute=(name,)) if name in NEVER_NULL and name in plain:
                     pass
                 case EqualTo() | GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual() | In():
-                    narrowed = bounds._by_key(one) if one.attribute == ("key",) else None
+                    narrowed = bounds._by_key(one) if one.attribute == ("key",) and "key" in plain else None
                     if one.attribute == (version,) and version in plain:
                         narrowed = bounds._by_version(one)
                     bounds = narrowed or bounds
                     if narrowed is None or isinstance(one, In):
                         left.append(one)
-                case StringStartsWith(attribute=("key",), value=str(prefix)):
+                case StringStartsWith(attribute=("key",), value=str(prefix)) if "key" in plain:
                     start = prefix.encode()
                     bounds = bounds._replace(keys=bounds.keys.within(start, after_prefix(start)))
                 case _:

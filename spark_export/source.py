@@ -49,6 +49,8 @@ listing            versions: the commits that wrote something, instead of keys: 
 prefix             only keys that begin with this text (as UTF-8); prefixHex: with these bytes, in hexadecimal
 startKey           only keys from this one on; startKeyHex in hexadecimal
 endKey             only keys before this one; endKeyHex in hexadecimal
+log                a named log: a row is an entry, `version`, `index`, `txn_id`, `key`, `value` (`entries`); batches may
+                   begin at startingVersion or startingTimestamp, or behind afterPosition, "VERSION.INDEX"
 codec              json: values are JSON objects, as `logdb import` makes them, and their fields are columns: those that
                    `.schema(...)` names, or else those that the values have, with a column `_rescued_data` for what
                    does not fit (`documents`); or msgpack, avro or protobuf (`formats`)
@@ -100,7 +102,8 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from logdb import Database
 from logdb.errors import LogDBError
-from spark_export import changes, versions
+from logdb.named_logs.layout import Layout, Position, behind
+from spark_export import changes, entries, versions
 from spark_export.application import Application, current_application
 from spark_export.catalog_tables import defines_table, split_options, with_options
 from spark_export.changes import Changes
@@ -109,6 +112,7 @@ from spark_export.decoding import KeyRange
 from spark_export.directory_source import pinned_snapshot
 from spark_export.documents import RESCUED, JsonValues, infer_columns
 from spark_export.endpoints import Endpoints
+from spark_export.entries import EntryColumns, SelectedColumns, check_entries_writable
 from spark_export.filters import Bounds
 from spark_export.formats import AvroValues, MsgpackValues, ProtobufValues, ValueFormat
 from spark_export.options import SERVERS, Options, given_options, local_path, zone_named
@@ -134,6 +138,8 @@ LIMITS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger")
 SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", *SINCE, *LIMITS)
 WRITING: Final = ("label", "batchRows", "atomic", "jobId")
 CHANGES: Final = (*EVERYWHERE, *SINCE, *UNTIL, "oldValues", "updateImages", "labels", *LIMITS)
+TRAVEL: Final = ("versionAsOf", "timestampAsOf")
+LOG: Final = ("log", "afterPosition", "path", *SERVERS, "partitionBytes", *TRAVEL, *SINCE, *LIMITS)
 LISTING: Final = ("listing", "path", *SERVERS, *RANGE, "partitionBytes", *SINCE, *UNTIL)
 MAX_PARTITION_BYTES: Final = 1 << 30
 """The largest partition: a task holds all of it in memory."""
@@ -148,10 +154,14 @@ class LogDBSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        every = Options(options, (*SNAPSHOT, *CHANGES, *WRITING, *LISTING))
+        every = Options(options, (*SNAPSHOT, *CHANGES, *WRITING, *LISTING, *LOG))
+        self._log = every.text("log")
         self._is_feed = every.flag("readChangeFeed")
         self._is_listing = every.choice("listing", ("versions",)) is not None
-        allowed = LISTING if self._is_listing else CHANGES if self._is_feed else (*SNAPSHOT, *WRITING)
+        allowed: tuple[str, ...] = LISTING if self._is_listing else CHANGES if self._is_feed else (*SNAPSHOT, *WRITING)
+        if self._log is not None:
+            Layout(self._log)
+            allowed = (*LOG, *WRITING)
         self._options = chosen = Options(options, allowed)
         self._codec = chosen.choice("codec", CODECS)
         self._format = _format(chosen, self._codec)
@@ -185,7 +195,7 @@ class LogDBSource(DataSource):
         if not self._is_feed:
             self._plan()
         columns = [StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items()]
-        if not self._is_listing:
+        if not self._is_listing and self._log is None:
             row_keys = self._row_keys()
             count = 1 if row_keys is None else len(row_keys.names)
             others = [field for field in columns[count:] if field.name != "value"]
@@ -213,11 +223,13 @@ class LogDBSource(DataSource):
         for name in WRITING:
             self._refuse(name, "it is for writing")
         plan = self._plan()
-        columns = self._selected(schema)
         if self._is_listing:
-            return VersionsReader(plan, self._keys, columns, self._partition_bytes)
+            return VersionsReader(plan, self._keys, self._of_rows(schema), self._partition_bytes)
+        columns = self._selected(schema)
         if self._is_feed:
             return ChangesReader(plan, self._keys, columns, self._partition_bytes, images=self._images)
+        if self._log is not None:
+            return SnapshotReader(plan, self._entries(self._log), columns, self._partition_bytes)
         for name in SINCE:
             self._refuse(name, "it goes with readChangeFeed, or a stream")
         return SnapshotReader(plan, self._keys, columns, self._partition_bytes)
@@ -230,6 +242,7 @@ class LogDBSource(DataSource):
         for name in ("versionAsOf", "timestampAsOf", "snapshot", *UNTIL):
             self._refuse(name, "a stream begins at startingVersion and has no end")
         self._refuse("listing", "it is for batches")
+        self._refuse("afterPosition", "a stream begins at startingVersion")
         if self._fixed is not None:
             self._fixed.release()
         columns = self._selected(schema)
@@ -237,7 +250,7 @@ class LogDBSource(DataSource):
         return LogDBStreamReader(
             self._options.location(),
             self._options.text("scratch"),
-            self._keys,
+            self._keys if self._log is None else KeyRange(*Layout(self._log).range()),
             columns,
             since,
             self._limit,
@@ -246,10 +259,28 @@ class LogDBSource(DataSource):
             images=self._images,
         )
 
-    def _selected(self, schema: StructType) -> OutputColumns:
+    def _selected(self, schema: StructType) -> SelectedColumns:
+        columns = self._of_rows(schema)
+        return columns if self._log is None else EntryColumns(self._log, columns)
+
+    def _of_rows(self, schema: StructType) -> OutputColumns:
         keys = self._row_keys()
         format = self._format if keys is None else keys.values
         return select_columns(schema, self._columns(), format, self.time_zone, self._has_time, keys)
+
+    def _entries(self, name: str) -> KeyRange:
+        """The range of the entries that a batch reads."""
+        layout, after = Layout(name), None
+        position = self._options.text("afterPosition")
+        if isinstance(self._since, str):
+            raise ValueError("a batch of a log begins at a startingVersion that is a number, or has none")
+        if position is not None:
+            if self._since is not None:
+                raise ValueError("give afterPosition, startingVersion or startingTimestamp, but only one")
+            after = Position.parse(position)
+        elif self._since is not None:
+            after = behind(self._first(self._options.location()) - 1)
+        return KeyRange(*layout.range(after))
 
     def writer(self, schema: StructType, overwrite: bool) -> LogDBWriter:
         source, columns = self._of_table(schema)
@@ -269,13 +300,17 @@ class LogDBSource(DataSource):
     def _target(self, schema: StructType, overwrite: bool) -> Target:
         if overwrite:
             raise ValueError('rows are added to a database: .mode("append")')
-        for name in (*SNAPSHOT, *CHANGES, *LISTING):
-            if name not in ("path", "codec", *SERVERS):
+        for name in (*SNAPSHOT, *CHANGES, *LISTING, *LOG):
+            if name not in ("path", "codec", "log", *SERVERS):
                 self._refuse(name, "it is for reading")
         options, location = self._options, self._options.location()
         if self._codec is not None and self._codec not in WRITABLE:
             raise ValueError(f"rows are written with the codec {' or '.join(WRITABLE)}, not {self._codec}")
-        texts = check_writable(schema, self._codec, IGNORED)
+        texts: tuple[str, ...] = ()
+        if self._log is None:
+            texts = check_writable(schema, self._codec, IGNORED)
+        else:
+            check_entries_writable(schema, self._log)
         job = options.text("jobId")
         return Target(
             None if isinstance(location, Endpoints) else str(location),
@@ -287,11 +322,14 @@ class LogDBSource(DataSource):
             options.text("label") or "",
             options.number("batchRows", minimum=1) or BATCH_ROWS,
             options.flag("atomic"),
+            self._log,
         )
 
     def _columns(self) -> dict[str, pa.DataType]:
         if self._is_listing:
             return versions.COLUMNS
+        if self._log is not None:
+            return entries.COLUMNS
         if self._rows is not None:
             keys = self._row_keys()
             assert keys is not None
@@ -409,7 +447,7 @@ class KeyPartition(InputPartition):
 class SnapshotReader(DataSourceReader):
     """Reads a snapshot, one range of keys in each partition."""
 
-    def __init__(self, plan: SnapshotPlan, keys: KeyRange, columns: OutputColumns, partition_bytes: int) -> None:
+    def __init__(self, plan: SnapshotPlan, keys: KeyRange, columns: SelectedColumns, partition_bytes: int) -> None:
         self._plan, self._columns, self._partition_bytes = plan, columns, partition_bytes
         self._bounds = Bounds(keys, 0, plan.version)
 
@@ -442,7 +480,13 @@ class ChangesReader(DataSourceReader):
     """Reads the changes in a range of versions, one range of the log in each partition."""
 
     def __init__(
-        self, plan: SnapshotPlan, keys: KeyRange, columns: OutputColumns, partition_bytes: int, *, images: bool = False
+        self,
+        plan: SnapshotPlan,
+        keys: KeyRange,
+        columns: SelectedColumns,
+        partition_bytes: int,
+        *,
+        images: bool = False,
     ) -> None:
         assert plan.since is not None
         self._plan, self._columns, self._partition_bytes, self._images = plan, columns, partition_bytes, images

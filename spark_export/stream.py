@@ -25,8 +25,8 @@ from logdb.errors import FutureVersion
 from logdb.store.records import Place, decode_commit
 from spark_export.application import Application
 from spark_export.changes import Changes
-from spark_export.columns import OutputColumns
 from spark_export.decoding import KeyRange
+from spark_export.entries import SelectedColumns
 from spark_export.snapshot_source import Location, PlanRequest, SnapshotPlan, SnapshotSource, source_of
 from spark_export.task_errors import task
 
@@ -61,7 +61,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         location: Location,
         scratch_parent: str | None,
         keys: KeyRange,
-        columns: OutputColumns,
+        columns: SelectedColumns,
         since: int | str | StartTime,
         limit: ReadLimit,
         partition_bytes: int,

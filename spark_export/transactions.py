@@ -10,13 +10,15 @@ from logdb.errors import OutcomeUnknown
 from logdb.store.records import TxnId
 from logdb.txn.coordinator import Status
 from logdb.txn.transaction import Workspace
+from spark_export.entries import append_entries
 
 
 class NumberedTransactions:
-    """The transactions of a job: its name gives the client id, the numbers begin with 1 and have no gaps."""
+    """The transactions of a job: its name gives the client id, the numbers begin with 1 and have no gaps. `log`: the
+    named log that items are appended to, as entries (`entries.written_entries`)."""
 
-    def __init__(self, db: Database, name: str) -> None:
-        self._db = db
+    def __init__(self, db: Database, name: str, log: str | None = None) -> None:
+        self._db, self._log = db, log
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
         self._client = int.from_bytes(digest, "little") >> 1 | 1 << 62
         self._next = 0
@@ -31,7 +33,11 @@ class NumberedTransactions:
         id = work.txn_id
         if self._is_done(id):
             return
-        work.multi_put(items)
+        if self._log is None:
+            work.multi_put(items)
+        else:
+            scan = self._db.scan
+            append_entries(work, self._log, items, lambda ids: next(scan(*ids, reverse=True, limit=1), None))
         self._db._host.begin_work(work)
         try:
             self._db._host.commit(work)

@@ -32,9 +32,11 @@ from logdb import Database
 from logdb.embedded.external_leases import LeaseOwner, make_folder, remove_folder
 from logdb.errors import DatabaseInUse, NotADatabase, TransactionTooLarge, Unavailable
 from logdb.store.limits import MAX_TRANSACTION_BYTES
+from logdb.store.records import unversioned_key
 from logdb.system.directories import is_locked
 from spark_export.columns import written_items
 from spark_export.endpoints import Endpoints
+from spark_export.entries import append_entries, written_entries
 from spark_export.transactions import NumberedTransactions
 
 ROWS: Final = 1_000
@@ -48,7 +50,7 @@ Items = dict[bytes, bytes | None]
 
 class Target(NamedTuple):
     """Where and how rows are written: to `path` or to `endpoints`. `named`: the user has given the name `job`; `texts`:
-    the columns of JSON text."""
+    the columns of JSON text; `log`: the named log that the rows are appended to, instead of keys."""
 
     path: str | None
     endpoints: Endpoints | None
@@ -59,6 +61,7 @@ class Target(NamedTuple):
     label: str
     batch_rows: int
     atomic: bool
+    log: str | None = None
 
     def connected(self) -> Database:
         """Connect to the servers. Raises Unavailable."""
@@ -102,7 +105,7 @@ class LogDBWriter(DataSourceArrowWriter):
         target, partition = self._target, partition_id()
         if self._folder is None and not target.atomic:
             with target.connected() as db:
-                counted = CountedBatches(db, target.job, partition)
+                counted = CountedBatches(db, target.job, partition, target.log)
                 for items in batches(iterator, target):
                     counted.put(items, target.label)
             return SpooledRows(partition, 0, None)
@@ -143,8 +146,8 @@ def partition_id() -> int:
 class CountedBatches:
     """Writes the batches of a partition to servers, each once: a key counts them."""
 
-    def __init__(self, db: Database, job: str, partition: int) -> None:
-        self._db, self._counter = db, COUNTERS + f"{job}/{partition}".encode()
+    def __init__(self, db: Database, job: str, partition: int, log: str | None = None) -> None:
+        self._log, self._db, self._counter = log, db, COUNTERS + f"{job}/{partition}".encode()
         self._done = int(db.get(self._counter, b"0"))
         self._count = 0
 
@@ -152,16 +155,29 @@ class CountedBatches:
         """Write the next batch unless it was written before."""
         self._count += 1
         while self._done < self._count:
-            before = logdb.equals(self._counter, b"%d" % self._done) if self._done else logdb.absent(self._counter)
             try:
-                writes = {**items, self._counter: b"%d" % self._count}
-                answer = self._db.test_and_multi_put([before], writes, label=label)
-                if answer.committed:
+                if self._is_written(items, label):
                     self._done = self._count
                     return
             except logdb.OutcomeUnknown:
                 pass
             self._done = int(self._db.get(self._counter, b"0"))
+
+    def _is_written(self, items: Items, label: str) -> bool:
+        """Write the batch if the counter is as before."""
+        if self._log is None:
+            before = logdb.equals(self._counter, b"%d" % self._done) if self._done else logdb.absent(self._counter)
+            writes = {**items, self._counter: b"%d" % self._count}
+            return self._db.test_and_multi_put([before], writes, label=label).committed
+        try:
+            with self._db.transaction(label=label) as txn:
+                if int(txn.get(self._counter, b"0")) != self._done:
+                    return False
+                append_entries(txn, self._log, items, lambda ids: next(txn.scan(*ids, reverse=True, limit=1), None))
+                txn.put(self._counter, b"%d" % self._count)
+        except logdb.ConflictError:
+            return False
+        return True
 
 
 def spool(
@@ -219,7 +235,11 @@ def _write(db: Database, target: Target, spooled: Sequence[SpooledRows], job: st
         everything: Items = {}
         for rows in spooled:
             for items in _read_spooled(rows):
-                everything.update(items)
+                if target.log is None:
+                    everything.update(items)
+                else:
+                    values = enumerate(items.values(), len(everything))
+                    everything.update((unversioned_key(b"", number), value) for number, value in values)
         if everything:
             _sink(db, target, job, 0).put(everything, target.label)
         return
@@ -232,8 +252,8 @@ def _write(db: Database, target: Target, spooled: Sequence[SpooledRows], job: st
 
 def _sink(db: Database, target: Target, job: str, partition: int) -> NumberedTransactions | CountedBatches:
     if target.path is None:
-        return CountedBatches(db, job, partition)
-    return NumberedTransactions(db, f"write {job} {partition}")
+        return CountedBatches(db, job, partition, target.log)
+    return NumberedTransactions(db, f"write {job} {partition}", target.log)
 
 
 def _read_spooled(rows: SpooledRows) -> Iterator[Items]:
@@ -248,12 +268,16 @@ def batches(iterator: Iterator[pa.RecordBatch], target: Target) -> Iterator[Item
     """Group rows into transactions; of several rows with one key, a transaction has the last. Raises ValueError."""
     items: Items = {}
     size = 0
-    for batch in iterator:
-        for key, value in written_items(batch, target.codec, target.texts):
-            items[key] = value
-            size += len(key) + len(value or b"")
-            if len(items) >= target.batch_rows or size >= BATCH_BYTES:
-                yield items
-                items, size = {}, 0
+    rows: Iterator[tuple[bytes, bytes | None]]
+    if target.log is None:
+        rows = (row for batch in iterator for row in written_items(batch, target.codec, target.texts))
+    else:
+        rows = written_entries(iterator, target.log)
+    for key, value in rows:
+        items[key] = value
+        size += len(key) + len(value or b"")
+        if len(items) >= target.batch_rows or size >= BATCH_BYTES:
+            yield items
+            items, size = {}, 0
     if items:
         yield items
