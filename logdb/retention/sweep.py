@@ -9,7 +9,10 @@ the sweep before (`marks.py`), and deletes what the marks say has expired:
 So two sweeps at once, or one that is repeated or interrupted, delete nothing twice and nothing else. Deletions are
 commits like others: every view of a version has a key or entry until the version that deletes it.
 
-Invariant RET-3: a key or entry is deleted by a sweep only after its age, by the times of records, or beyond its size.
+The invariants:
+
+RET-3  A sweep deletes a key or an entry only after its age, by the times of records, or beyond its size.
+RET-4  While some process sweeps and clocks go on, all that has expired is deleted.
 """
 
 from __future__ import annotations

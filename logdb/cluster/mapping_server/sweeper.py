@@ -26,7 +26,8 @@ TURNS: Final = 3
 
 
 class RetentionSweeper:
-    """Begins a sweep every `MappingConfig.sweep_ns`. `expired_keys`, `truncated_logs`: what its sweeps have deleted."""
+    """Begins a sweep every `MappingConfig.sweep_ns`. `expired_keys`, `truncated_logs`: what its sweeps have deleted.
+    `turn`: the number of servers that it waits for."""
 
     def __init__(self, config: MappingConfig, context: ClientContext, log: LogAdapter, replica: Replica) -> None:
         self._config, self._context, self._log, self._replica = config, context, log, replica
@@ -41,7 +42,7 @@ class RetentionSweeper:
         # When a sweep became due, None if none is; the version of the last tick that this server has seen.
         self._due_since: int | None = None
         self._tick = self._began = 0
-        self._turn = sum([peer < config.address for peer in config.peers])
+        self.turn = sum([peer < config.address for peer in config.peers])
 
     @property
     def is_awaited(self) -> bool:
@@ -143,7 +144,7 @@ class RetentionSweeper:
         if TICK in request.writes:
             if self._due_since is None:
                 self._due_since = now
-            if now < self._due_since + self._turn * TURNS * sweep_ns:
+            if now < self._due_since + self.turn * TURNS * sweep_ns:
                 self._again()
                 return
         self._sequence += 1

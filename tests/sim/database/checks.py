@@ -23,7 +23,7 @@ from tests.sim.database.keys import ACCOUNTS, BALANCE, LISTS, balance_of, elemen
 from tests.sim.world import Failure
 
 WRITERS = {"append", "transfer", "compare and set", "put", "delete", "run"}
-LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahead", "pin"}
+LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahead", "pin", "expire"}
 
 
 @dataclass(slots=True)

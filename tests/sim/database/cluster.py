@@ -50,10 +50,12 @@ class Top:
     overlay_bytes: int = 4_000
     every_s: float = 2.0
     takeover: float = 6.0
+    sweep: float = 0.0
 
 
 class DatabaseCluster(Cluster):
-    """`mapping` and `clients` are the processes of the database. `hedge`, `decide`, `takeover` are heartbeats.
+    """`mapping` and `clients` are the processes of the database. `hedge`, `decide`, `takeover`, `sweep` are
+    heartbeats.
 
     `checkpoints`: the number of checkpoints that a mapping server took from another one. `drives`: the disks of mapping
     servers. `floors`: the versions that compactions have allowed so far. `received_leases`: by mapping server and
@@ -130,6 +132,7 @@ class DatabaseCluster(Cluster):
             gather_ns=unit,
             lease_ns=20 * unit,
             takeover_ns=int(top.takeover * unit),
+            sweep_ns=int(top.sweep * unit),
         )
 
         def build(journals: Any, rng: Any) -> MappingServer:

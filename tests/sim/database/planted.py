@@ -31,12 +31,14 @@ from logdb.cluster.mapping_server.read_queue import ReadQueue
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.mapping_server.summarizer import Summarizer
+from logdb.cluster.mapping_server.sweeper import RetentionSweeper
 from logdb.cluster.mapping_server.verdict_subscriptions import VerdictSubscriptions
 from logdb.cluster.messages import Consistency, Decided, FutureVersionReply, LedgerRows, MapRows, Section
 from logdb.errors import Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch
 from logdb.node.checkpoints import Checkpoints
+from logdb.retention import sweep
 from logdb.store import merging
 from logdb.store.checkpoint import TOMBSTONE, Checkpoint, Row, Snapshot
 from logdb.store.files import MapFiles
@@ -624,3 +626,35 @@ def read_each_page_at_the_newest_version(
 def drop_the_rest_of_a_truncated_range(right: Any, pages: RangePages, found: Any) -> None:
     """A range that did not fit in a page is treated as complete."""
     right(pages, [(rows, False) for rows, _ in found])
+
+
+# ---- retention
+
+
+@planted(RetentionSweeper, "_write", seed=3)
+def delete_keys_that_were_written_again(right: Any, sweeper: RetentionSweeper, request: Any) -> None:
+    """The commits of a sweep have no conditions."""
+    right(sweeper, request._replace(conditions=()))
+
+
+@planted(sweep, "expired", seed=3)
+def delete_up_to_the_last_mark(right: Any, marks: Any, limits: Any, now_ns: int) -> int:
+    """Rows expire when they are marked."""
+    return len(marks)
+
+
+@planted(sweep, "expired", seed=6)
+def truncate_one_mark_too_far(right: Any, marks: Any, limits: Any, now_ns: int) -> int:
+    """A log is truncated at the first mark that is kept."""
+    count: int = right(marks, limits, now_ns)
+    return min(count + (limits.size_bytes is not None), len(marks))
+
+
+@planted(RetentionSweeper, "look", seed=13)
+def end_sweeps_with_the_first_commit(right: Any, sweeper: RetentionSweeper) -> None:
+    """A server stops to sweep when a commit of a sweep was applied."""
+    awaited = sweeper._awaited
+    right(sweeper)
+    if awaited is not None and sweeper._awaited is None:
+        sweeper._number += 1
+        sweeper._timer.at = None

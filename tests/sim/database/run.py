@@ -17,6 +17,7 @@ from logdb.cores.effects import MILLISECOND
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
+from logdb.retention.expiry import EXPIRING
 from logdb.store.records import COMMIT, DECISION, VALUE, DeletedRange, Place, TxnId, decode_commit, decode_decision
 from logdb.txn.coordinator import Outcome as Ended
 from logdb.txn.coordinator import Status
@@ -34,6 +35,7 @@ from tests.sim.database.cluster import (
 )
 from tests.sim.database.history import History
 from tests.sim.database.keys import KEYS, is_within
+from tests.sim.database.retention import RetentionCheck, is_of_retention
 from tests.sim.database.workload import Application, Load, Shared, load_of
 from tests.sim.engines import ENGINES, simulation_of
 from tests.sim.faults import Trouble
@@ -41,6 +43,8 @@ from tests.sim.run import Outcome, plan_of
 from tests.sim.run import Simulation as LogSimulation
 from tests.sim.world import Failure, World
 
+SWEEPING = 0.4
+"""The share of seeds with keys that expire and sweeps."""
 COMPACTING = 0.7
 """The share of seeds with compactions."""
 
@@ -122,6 +126,12 @@ class Simulation(LogSimulation):
             takeover=draw.choice((3.0, 6.0)),
         )
         self.plan = replace(self.plan, top=top)
+        draw = self.world.draw("retention")
+        if draw.random() < SWEEPING:
+            load = self.plan.load
+            load = replace(load, doing=(*load.doing, "expire"), expiring=draw.choice((20, 60, 200)))
+            top = replace(top, sweep=draw.choice((0.5, 2.0, 5.0)))
+            self.plan = replace(self.plan, load=load, top=top)
         if nodes:
             shape = self.own.on_nodes(self.plan.shape, self.world.draw("nodes"))
             self.plan = replace(self.plan, shape=shape, top=replace(top, servers=shape.nodes))
@@ -170,6 +180,7 @@ class Simulation(LogSimulation):
         applications = self.applications
         self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)
         self._put_fresh(applications, limit)
+        self._wait_for_sweeps(limit)
         self._wait_for_compactions(limit)
         auditor = Operator(self.cluster.add_application("auditor"))
         auditor.process.start()
@@ -217,6 +228,17 @@ class Simulation(LogSimulation):
             )
 
         self._wait(limit, is_quiet, "compactions end", cluster.present())
+
+    def _wait_for_sweeps(self, limit: int) -> None:
+        """Wait until all keys have expired that will, if the clocks are right, and let no server sweep any more."""
+        cores: list[Any] = [process.core for process in self.cluster.mapping if process.core is not None]
+
+        def is_over() -> bool:
+            replica = cores[0].replica
+            return not next(iter(replica.map.scan(*EXPIRING.range(), replica.applied, limit=1)), ())
+
+        if self.plan.top.sweep and self.cluster.is_calm:
+            self._wait(limit, is_over, "RET-4: keys expire", self.cluster.present())
 
     def _ask_auditor(self, auditor: Operator, request: Any, limit: int) -> Any:
         result = auditor.ask(request, limit)
@@ -304,6 +326,7 @@ class Simulation(LogSimulation):
         check_decisions(truth, fresh)
         check_verdicts(self.history, truth, replayed)
         self._check_shards(truth, replayed)
+        self.world.counts["expired"] += replayed.retention.deleted
         return replayed
 
     def _check_shards(self, truth: Truth, replayed: Replayed) -> None:
@@ -370,6 +393,7 @@ class Replayed:
         self.deletes: list[DeletedRange] = []
         self.authors: dict[int, TxnId] = {}
         self.decided: dict[TxnId, Decided] = {}
+        self.retention = RetentionCheck()
         for gsn in sorted({*truth.records, truth.tail}):
             time, tag, payload = truth.records.get(gsn, (0, VALUE, b""))
             records = [] if tag == VALUE else [LogRecord(gsn, time, tag, payload)]
@@ -387,7 +411,10 @@ class Replayed:
                         for key in KEYS:
                             if is_within(key, start, end) and key not in commit.writes:
                                 self._add(key, gsn, None)
+                    self.retention.add(gsn, time, commit)
                     for key, value in commit.writes.items():
+                        if is_of_retention(key):
+                            continue
                         whole = values[value.digest] if isinstance(value, Place) else value
                         self._add(key, gsn, whole)
 

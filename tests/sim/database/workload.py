@@ -35,6 +35,7 @@ from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op
 from tests.sim.database.keys import ACCOUNTS, APPENDED, BALANCE, CELLS, KEYS, LISTS, balance_of, elements_of, is_within
 from tests.sim.database.programs import Programs
+from tests.sim.database.retention import drawn_writes, is_of_retention
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
 
@@ -75,7 +76,7 @@ class Overtaken(Exception):
 @dataclass(frozen=True, slots=True)
 class Load:
     """`think_ns`: the mean time between two operations of a worker. `element_bytes`: long ones make large values.
-    `compacting`: the weight of compactions, in seeds that have any."""
+    `compacting`, `expiring`: the weight of compactions, and of writes that expire, in seeds that have any."""
 
     doing: tuple[str, ...]
     workers: int = 2
@@ -84,6 +85,7 @@ class Load:
     hasty: float = 0.1
     """The share of commits with a deadline."""
     compacting: int = 0
+    expiring: int = 0
 
 
 def load_of(draw: random.Random) -> Load:
@@ -133,7 +135,8 @@ class Application:
         self._waiting: dict[int, Future[Any]] = {}
         self._programs: Programs | None = None
         self._names = 0
-        self._weights = [WEIGHTS.get(what, load.compacting) for what in load.doing]
+        weights = {**WEIGHTS, "compact": load.compacting, "expire": load.expiring}
+        self._weights = [weights[what] for what in load.doing]
         process.on_answer = self._answered
         for worker in range(load.workers):
             world.after(int(load.think_ns * self.draw.random()), self._act, worker)
@@ -370,7 +373,7 @@ class Application:
         while True:
             result = yield requests.Scan(start, end, reverse, self.draw.choice((2, 1_000)), consistency, version)
             page = self._expect(op, result, requests.Page)
-            rows.update(page.rows)
+            rows.update((key, value) for key, value in page.rows if not is_of_retention(key))
             if not page.more:
                 op.scans[span] = rows
                 return int(page.version)
@@ -542,7 +545,8 @@ class Application:
             found = self._expect(op, (yield requests.MultiScan(scans, consistency, version)), requests.Pages)
             pages.take((page.rows, page.more) for page in found.pages)
             consistency, version = SNAPSHOT, found.version
-        op.scans.update(zip(spans, map(dict, pages.rows), strict=True))
+        found_rows = [{key: row for key, row in rows if not is_of_retention(key)} for rows in pages.rows]
+        op.scans.update(zip(spans, found_rows, strict=True))
         return version
 
     # ---- ends
@@ -576,6 +580,14 @@ class Application:
             raise Failure("a settled transaction has an outcome", f"{op}")
         self.end(op, "ok")
 
+    def _expire(self, op: Op) -> Steps:
+        """Write keys with a time to live, or again without one, and append to a log with a retention."""
+        writes, appended = drawn_writes(self.draw, self.name())
+        txn = yield requests.NewId()
+        result = yield requests.Commit(writes, 0, "", [], [], (), txn, appended=appended)
+        self._expect(op, result, requests.Committed, Unavailable, OutcomeUnknown)
+        self.end(op, "ok")
+
     def _compact(self, op: Op) -> Steps:
         """Compact to a version that some client has received. The client may be killed, or give up, before it ends."""
         versions = self.shared.versions
@@ -605,4 +617,5 @@ class Application:
         "outcome": _outcome,
         "settle": _settle,
         "compact": _compact,
+        "expire": _expire,
     }
