@@ -47,7 +47,7 @@ def is_of_retention(key: bytes) -> bool:
 
 @dataclass(slots=True)
 class RetentionCheck:
-    """What a replay of the log has seen. `deleted`: how many keys, and entries, sweeps have deleted."""
+    """Follows a replay of the log. `deleted`: how many keys, and entries, sweeps have deleted."""
 
     deleted: int = 0
     _ticks: list[tuple[int, int]] = field(default_factory=list)
