@@ -36,7 +36,7 @@ COLUMNS: Final = {
 class EntryColumns:
     """The columns of entries: an `OutputColumns` whose batches are made of the rows of the log `name`."""
 
-    documents = None
+    documents = keys = None
     needs_values = True
     plain = ("version", "value")
     """The columns that filters of rows may use."""

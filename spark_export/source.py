@@ -519,7 +519,7 @@ def split_keys(plan: SnapshotPlan, keys: KeyRange, count: int) -> list[KeyRange]
 
 
 def _narrowed(
-    bounds: Bounds, filters: list[Filter], version: str, columns: OutputColumns
+    bounds: Bounds, filters: list[Filter], version: str, columns: SelectedColumns
 ) -> tuple[Bounds, list[Filter]]:
     """The bounds narrowed by filters, and the filters that Spark must apply."""
     if columns.keys is None:
