@@ -72,15 +72,16 @@ def may_fail(tree: ast.AST) -> bool:
     return False
 
 
-def said(name: str, docstring: str) -> str:
-    """The docstring with those to which it refers."""
-    text, seen = docstring, {name}
+def said(name: str, docstring: str, seen: set[str] | None = None) -> str:
+    """The docstring with those to which it refers, each once."""
+    seen = set() if seen is None else seen
+    seen.add(name)
+    text = docstring
     for target in REFERENCE.findall(docstring):
         parent = name.rpartition(".")[0]
         for whole in (target, f"{parent}.{target}", f"{parent.rpartition('.')[0]}.{target}"):
             if whole in documented() and whole not in seen:
-                seen.add(whole)
-                text += "\n" + said(whole, documented()[whole].docstring)
+                text += "\n" + said(whole, documented()[whole].docstring, seen)
                 break
     return text
 

@@ -52,7 +52,7 @@ class Retention:
 
     @classmethod
     def decode(cls, value: bytes) -> Retention:
-        """The inverse of `encode`."""
+        """The retention of a value that `encode` has made: the inverse of it. `value`: the bytes of a catalog row."""
         age_ms, size_bytes = unpack(value)
         assert age_ms is None or isinstance(age_ms, int)
         assert size_bytes is None or isinstance(size_bytes, int)
