@@ -16,6 +16,8 @@ import click
 from logdb.log.engine import ENGINE_OF_NODES, ENGINES
 
 from . import rendering
+from .dashboards import DEFAULT as DASHBOARD
+from .dashboards import cluster_pages
 from .failing import FAILED, INTERRUPTED, BadInput, Failure
 from .session import Session, as_json, showing
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT: Final = "cluster"
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 SERVERS: Final = ("server", "role", "address", "process", "shard", "state")
 SHARDS: Final = ("shard", "state", "servers")
 
@@ -358,6 +361,51 @@ def status(ctx: click.Context, path: Path, endpoints: str | None, watch: bool, i
         before = now
     if not now.leader:
         raise Failure(f"cluster {now.cluster} has no leader of its ordering layer: nothing can be appended", FAILED)
+
+
+@cluster.command()
+@click.option(
+    "--listen",
+    default=DASHBOARD,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The address for browsers; port 0 takes any free port.",
+)
+@click.option("--https-certificate", type=FILE, metavar="FILE", help="The certificate of the pages (PEM), for HTTPS.")
+@click.option("--https-key", type=FILE, metavar="FILE", help="Its key, if it is in another file.")
+@click.option("--https-ca", type=FILE, metavar="FILE", help="Require a client certificate that this CA has signed.")
+@_anywhere
+@click.pass_context
+def dashboard(
+    ctx: click.Context,
+    path: Path,
+    endpoints: str | None,
+    listen: str,
+    https_certificate: Path | None,
+    https_key: Path | None,
+    https_ca: Path | None,
+) -> None:
+    """Serve pages for browsers: the servers and how far each is behind, rates, sizes, conflicts by label, and the keys
+    at every version.
+
+    Each visitor enters a token and has its right; a token of this command is not used. With --certificate the pages
+    show what that certificate may read, and --https-ca must identify the visitors. To listen at an address that other
+    machines can reach, the pages need HTTPS, and a cluster with tokens, or --https-ca.
+    """
+    cluster_pages(
+        *_cluster_at(ctx, path, endpoints), listen, ca=https_ca, certificate=https_certificate, key=https_key
+    )
+
+
+def _cluster_at(
+    ctx: click.Context, path: Path, endpoints: str | None
+) -> tuple[str, Path | None, dict[str, Path | None]]:
+    """(endpoints, the directory of a cluster on this machine, files of the credentials)."""
+    session = ctx.ensure_object(Session)
+    files = {name: session.credentials.get(name) for name in ("ca", "certificate", "certificate_key")}
+    if endpoints is None and session.is_explicit:
+        endpoints = session.endpoints
+    return (_layout(path).endpoints, path, files) if endpoints is None else (endpoints, None, files)
 
 
 def _show(now: ClusterStatus, before: ClusterStatus) -> None:

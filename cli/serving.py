@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ import click
 from logdb.api.opening import SWEEP_INTERVAL_S
 from logdb.system.logging_setup import log_to_stderr
 
+from .dashboards import DEFAULT, server_pages
 from .failing import FAILED, BadInput, Failure
 from .rendering import progress
 from .servers import RoleCommands
@@ -58,6 +60,13 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
 @click.option("--certificate-key", "key", type=FILE, metavar="FILE", help="Its key, if it is in another file.")
 @click.option("--ca", type=FILE, metavar="FILE", help="Require a client certificate that this CA has signed.")
 @click.option("--tokens", type=FILE, metavar="FILE", help="The rights of clients: the file that `logdb token` writes.")
+@click.option(
+    "--dashboard",
+    is_flag=False,
+    flag_value=DEFAULT,
+    metavar="[HOST:PORT]",
+    help=f"Also serve pages for browsers there (default: {DEFAULT}), behind the same certificate and tokens.",
+)
 @functools.partial(database, shows=False)
 @click.pass_context
 def serve(
@@ -68,6 +77,7 @@ def serve(
     compact_above: float | None,
     sweep_interval: float,
     cold: str | None,
+    dashboard: str | None,
     **files: Path | None,
 ) -> None:
     """Serve the database in a directory to `logdb.connect` and to commands with --endpoints.
@@ -86,10 +96,14 @@ def serve(
     except ImportError as error:
         missing = f"a server needs more than is installed ({error.name}): pip install 'logdb[cluster]'"
         raise Failure(missing, FAILED) from error
+    security = Security(**files)
     try:
-        authenticator = Authenticator(Security(**files), listen)
+        authenticator = Authenticator(security, listen)
+        if dashboard is not None:
+            security.check(dashboard)
     except ValueError as error:
         raise BadInput(str(error)) from error
+
     log_to_stderr(path.name, log_level.upper())
     with progress("replaying the log", "records") as tick:
         serve_directory(
@@ -101,4 +115,5 @@ def serve(
             sweep_interval=sweep_interval,
             cold=cold,
             progress=tick,
+            beside=nullcontext if dashboard is None else server_pages(authenticator, dashboard, security),
         )

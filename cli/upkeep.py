@@ -162,6 +162,10 @@ def stats(session: Session, as_json: bool) -> None:
     if found.process_bytes is not None:
         lines += [("process", f"{found.process_bytes:,} bytes of memory, {found.leased_snapshots} snapshots in use")]
     lines += [("commits", f"{found.commits:,} applied since the process started")]
+    if found.compacting_to:
+        lines += [("compaction", f"under way; it leaves the versions from {found.compacting_to} on")]
+    if found.exports:
+        lines += [("exports", f"{found.exports} exports or backups read the directory")]
     for reason, label, number in found.aborts:
         lines += [("aborts", f"{number:,} for {reason}" + (f" of {label!r}" if label else ""))]
     lines += [("round trip", f"{1e3 * found.read_s:.2f} ms")]

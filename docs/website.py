@@ -26,7 +26,7 @@ NAVIGATION: Final = {
     "Concepts and tutorial": ("docs/concepts", "docs/embedded", "docs/transactions", "docs/keys", "docs/tables"),
     "How to": ("docs/how-to", "docs/named-logs", "docs/retention", "docs/cold-tier", "docs/log", "docs/spark"),
     "Reference": ("docs/python-api", "docs/cli", "docs/performance", "CHANGELOG"),
-    "Operations": ("docs/server", "docs/cluster", "docs/operations", "docs/security", "SECURITY"),
+    "Operations": ("docs/server", "docs/cluster", "docs/operations", "docs/dashboard", "docs/security", "SECURITY"),
     "Help": ("docs/troubleshooting", "docs/comparison"),
     "Internals": ("ARCHITECTURE", "docs/engines", "CONTRIBUTING"),
 }

@@ -17,6 +17,7 @@ from tests.test_house import ROOT
 NEEDS = {
     "": ["logdb", "logdb.aio", "logdb.log", "logdb.api.inspection", "logdb_cli.commands"],
     "cluster": ["logdb.clients.connecting", "logdb.node.process", "logdb.server.process", "examples.marketplace"],
+    "dashboard": ["logdb.dashboard.hosting"],
     "spark": ["logdb_spark", "spark_export", "spark_export.cluster_source", "spark_export.server_source"],
     "delta": ["spark_export.delta", "deltalake"],
     "flights": ["examples.flights"],

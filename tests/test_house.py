@@ -48,6 +48,7 @@ FLOORS = [
     ["logdb.api"],
     ["logdb.backups"],
     ["logdb.aio"],
+    ["logdb.dashboard"],
     ["logdb"],
     ["logdb_cli", "logdb_spark", "spark_export", "benchmarks", "examples"],
 ]

@@ -106,9 +106,10 @@ class Stats(NamedTuple):
     after a compaction, and `garbage` the share (0 to 1) that it would free at least. `map_runs`: the files that a read
     may search. `memory_bytes`: of the part of the map that no checkpoint has; `cache_bytes`: of cached records.
     `commits`: commit records applied since the process started, and `aborts`: (reason, label, number) of the others.
+    `compacting_to`: the oldest version that the compaction under way leaves, 0 without one.
 
     None for a mapping server: `sync_s`, about the median time of a sync in seconds; `leased_snapshots`: snapshots in
-    use; `process_bytes`: memory of the process.
+    use; `exports`: exports and backups that read the directory's files; `process_bytes`: memory of the process.
 
     None without a cold tier: `cold_bytes`, `cold_version`: its size, and the version up to which it has the log;
     `cold_failures`: failed attempts to write there since the last success; `cold_cache_bytes`: of its segments that are
@@ -137,6 +138,8 @@ class Stats(NamedTuple):
     cold_version: int | None = None
     cold_failures: int | None = None
     cold_cache_bytes: int | None = None
+    exports: int | None = None
+    compacting_to: int = 0
 
 
 def stats_of(

@@ -35,6 +35,7 @@ from logdb.embedded.cold.tiered_log import TieredLog
 from logdb.embedded.commits import Commits
 from logdb.embedded.compactor import Compactor
 from logdb.embedded.directory import Directory
+from logdb.embedded.external_leases import external_needs
 from logdb.embedded.feed import Feed
 from logdb.embedded.reads import Reads
 from logdb.embedded.recovery import recover
@@ -286,6 +287,8 @@ class EmbeddedBackend(Reads):
             "leased_snapshots": len(self.snapshots.leased()),
             "process_bytes": resident_bytes(),
             **({} if self.cold is None else self.cold.measures()),
+            "exports": 0 if self.directory is None else external_needs(self.directory.path),
+            "compacting_to": self.snapshots.compacting_to,
         }
 
     def checkpoint(self, progress: Progress = None) -> int:

@@ -90,6 +90,11 @@ def sweep(path: Path) -> int:
     return swept
 
 
+def external_needs(path: Path) -> int:
+    """The number of needs of other processes for files or versions of the directory `path`."""
+    return sum(1 for folder in (path / FOLDER).glob("*~*~*~*") if _is_alive(folder))
+
+
 class ExternalLease:
     """Compaction does not pass `version` until this is closed. `move` changes the version."""
 

@@ -120,8 +120,16 @@ class Authenticator:
 
     def admit(self, context: Any) -> Grant:
         """The grant for a new stream. Raises AccessDenied."""
-        token = _token(context.invocation_metadata())
-        names = common_names(context.auth_context())
+        return self.grant(_token(context.invocation_metadata()), common_names(context.auth_context()))
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether there is a tokens file."""
+        return self._access is not None
+
+    def grant(self, token: str, names: Sequence[str] = ()) -> Grant:
+        """The grant of a client with a token ("": without one) and a certificate with these common names. Raises
+        AccessDenied."""
         if self._access is None:
             return Grant(names[0] if names else "", None)
         if token:

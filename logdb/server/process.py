@@ -8,6 +8,7 @@ import functools
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,10 @@ SWITCH_S: Final = 0.0005
 default of 5 ms the slowest hundredth of the puts beside scans takes three times as long."""
 
 
+Beside = Callable[[EmbeddedBackend], AbstractContextManager[object]]
+"""Serves the same database in another way, until its block ends."""
+
+
 def serve(
     path: Path,
     listen: str,
@@ -38,9 +43,11 @@ def serve(
     sweep_interval: float | None = None,
     cold: str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    beside: Beside = contextlib.nullcontext,
 ) -> None:
     """Serve the database in a directory until SIGTERM or SIGINT. `ready`: called with the address.
-    `progress`, `compact_above`, `sweep_interval`, `cold`: as for `logdb.open`.
+    `progress`, `compact_above`, `sweep_interval`, `cold`: as for `logdb.open`. `beside`: runs while the database is
+    served.
 
     Raises as `logdb.open`; Unavailable, also when the database takes no more writes until it is opened again.
     """
@@ -53,7 +60,7 @@ def serve(
         cold=cold,
         progress=progress,
     )
-    run(_serve(opening, sweep_interval, path, listen, authenticator, ready))
+    run(_serve(opening, sweep_interval, path, listen, authenticator, ready, beside))
 
 
 async def _serve(
@@ -63,6 +70,7 @@ async def _serve(
     listen: str,
     authenticator: Authenticator,
     ready: Callable[[str], None],
+    beside: Beside,
 ) -> None:
     raise_open_files()
     sys.setswitchinterval(SWITCH_S)
@@ -77,10 +85,11 @@ async def _serve(
             port = await server.start(listen)
             address = joined(parsed(listen)[0], port)
             log.info("serving", extra={"path": path, "address": address})
-            ready(address)
-            await stop_request.wait()
-            log.info("stopping")
-            await server.stop()
+            with beside(database):
+                ready(address)
+                await stop_request.wait()
+                log.info("stopping")
+                await server.stop()
         finally:
             with contextlib.suppress(*(() if database.machine.stop_reason is None else (OutcomeUnknown,))):
                 await backend.close()

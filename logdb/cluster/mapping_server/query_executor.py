@@ -70,7 +70,9 @@ def measures(replica: Replica) -> dict[str, Any]:
     """Numbers about a replica, by name. `log_bytes`: of the records that it has followed, without those freed."""
     live_bytes, logged = replica.map.live_bytes, replica.logged
     garbage = garbage_share(logged, live_bytes, logged - replica.logged_left)
-    return {**measures_of(replica.coordinator), "log_bytes": logged, "garbage": garbage}
+    compacting_to = replica.coordinator.floor if replica.begun else 0
+    own = {"log_bytes": logged, "garbage": garbage, "compacting_to": compacting_to}
+    return measures_of(replica.coordinator) | own
 
 
 def _rows(replica: Replica, scan: Scan, at: int, max_bytes: int) -> Rows:
