@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import logdb.aio
-from logdb.clients import connection
+from logdb.clients import server_connection
 from logdb.server import session
 from logdb.wire.database_codec import BATCH_CALLS
 from tests.harness.served import Served
@@ -31,7 +31,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, field: str
 
 def test_calls_share_messages_but_not_too_many(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = counting(monkeypatch, session, "requests_of", "requests")
-    responses = counting(monkeypatch, connection, "responses_of", "responses")
+    responses = counting(monkeypatch, server_connection, "responses_of", "responses")
 
     async def main() -> None:
         async with await logdb.aio.connect(served.address) as db:

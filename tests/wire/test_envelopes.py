@@ -8,7 +8,7 @@ import pytest
 
 from logdb.cluster import messages as mapping
 from logdb.errors import Advice
-from logdb.log.engine import ENGINES, engine_of
+from logdb.log.engine import ENGINES, MAX_HEADER_BYTES, engine_of
 from logdb.log.paxos import messages as paxos
 from logdb.txn.validation import COMMITTED
 from logdb.wire import envelopes, limits
@@ -160,9 +160,9 @@ def test_a_record_that_is_too_large_is_refused_with_limit_and_size() -> None:
 
 
 def test_a_client_can_check_the_size_before_it_sends() -> None:
-    check_record(MAX_RECORD_BYTES - 16)
+    check_record(MAX_RECORD_BYTES - MAX_HEADER_BYTES)
     with pytest.raises(TooLargeToSend):
-        check_record(MAX_RECORD_BYTES - 15)
+        check_record(MAX_RECORD_BYTES - MAX_HEADER_BYTES + 1)
 
 
 def test_an_indivisible_message_is_refused_with_limit_and_size() -> None:
