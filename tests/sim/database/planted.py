@@ -18,7 +18,6 @@ from logdb.cluster.client import commit_client
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.commit_client import CommitClient, PendingCommit
 from logdb.cluster.client.leases import Leases
-from logdb.cluster.client.query_client import QueryClient
 from logdb.cluster.client.read_client import ReadClient
 from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.compactor import Compactor, Phase
@@ -238,11 +237,6 @@ def reuse_a_recent_tail(right: Any, queue: ReadQueue) -> None:
 def answer_reads_before_applying_up_to_the_tail(right: Any, queue: ReadQueue, tail: int) -> None:
     """The server does not wait until it has applied the log up to the tail."""
     right(queue, min(tail, queue._replica.applied))
-
-
-@planted(QueryClient, "saw", seed=23)
-def forget_the_session_version(right: Any, asking: QueryClient, version: int) -> None:
-    """A client that changes servers does not send the newest version that it has seen."""
 
 
 @planted(ReadQueue, "on_reads", seed=3)
