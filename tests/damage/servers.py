@@ -20,7 +20,7 @@ TIMEOUT_S = 60.0
 
 def made(path: Path, engine: str) -> tuple[Cluster, dict[bytes, bytes]]:
     """A cluster that has stopped, and the contents of its database."""
-    cluster = Cluster(path, engine=engine, replicas=3, storage=2, failures=1, mapping=2)
+    cluster = Cluster(path, engine=engine, replicas=3, storage=3, failures=1, mapping=2)  # one is a spare
     cluster.start(shards=1)
     with connected(cluster) as db:
         for number in range(4):

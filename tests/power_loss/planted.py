@@ -31,12 +31,12 @@ def checkpoint_records_that_are_not_durable(right: Callable[..., None], checkpoi
 
 @planted(compactor, "compact", PLANTED)
 def prune_before_the_compaction_is_in_the_log(
-    right: Callable[..., Any], machine: Any, checkpointer: Any, floor: int, progress: Any
+    right: Callable[..., Any], machine: Any, checkpointer: Any, floor: int, progress: Any, *more: Any
 ) -> Any:
     checkpointer.run()
     for _ in machine.coordinator.map.checkpoint.prune(floor):
         pass
-    return right(machine, checkpointer, floor, progress)
+    return right(machine, checkpointer, floor, progress, *more)
 
 
 @planted(MapFiles, "sync", PLANTED)
