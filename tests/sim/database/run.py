@@ -123,7 +123,7 @@ class Simulation(LogSimulation):
             disk=draw.random() < DISKS,
             overlay_bytes=draw.choice((1_000, 4_000, 20_000)),
             every_s=draw.choice((0.5, 2.0, 8.0)),
-            takeover=draw.choice((3.0, 6.0)),
+            takeover=draw.choice((6.0, 9.0)),
         )
         self.plan = replace(self.plan, top=top)
         draw = self.world.draw("retention")
