@@ -83,8 +83,11 @@ def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb"
     return register(spark)
 
 
-def register(spark: SparkSession) -> SparkSession:
-    """Register the data source `logdb` with a session and push filters down to it. Returns `spark`, the session.
+def register(spark: SparkSession, *, push_filters: bool = False) -> SparkSession:
+    """Register the data source `logdb` with a session. Returns `spark`, the session.
+
+    `push_filters`: Spark pushes filters down to it, so that less is read. It then returns too few rows for a second
+    query of the same DataFrame with other filters: load a DataFrame for each query.
 
     Times without a time zone are in the session's time zone as it is now: call this again when that changes.
     """
@@ -99,7 +102,9 @@ def register(spark: SparkSession) -> SparkSession:
         time_zone = spark.conf.get("spark.sql.session.timeZone")
         application_id = id
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    SessionSource.push_filters = push_filters
+    if push_filters:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SessionSource)
     return spark
 

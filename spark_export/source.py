@@ -20,9 +20,8 @@ delete), `_commit_version`, `_commit_timestamp`, as `db.watch` reports it. Parti
 The same as a stream (`stream`). Without readChangeFeed a stream has `key`, `value`, `version`, which costs less: its
 tasks need not look up previous values.
 
-Spark pushes comparisons of the key or the version with a constant down to batch queries: tasks drop other keys while
-they decode, and do not read segments of other versions. `register` turns this on in the session
-(`spark.sql.python.filterPushdown.enabled`).
+With `register(spark, push_filters=True)` Spark pushes comparisons of the key or the version with a constant down to
+batch queries (`FilteredReader`): tasks drop other keys while they decode, and skip segments of other versions.
 
 Options:
 
@@ -188,6 +187,9 @@ class LogDBSource(DataSource):
     time_zone: str | None = None
     """The time zone of Spark's session, set by `register`; None is local time."""
 
+    push_filters: bool = False
+    """Whether Spark pushes filters down, set by `register`."""
+
     application_id: str = ""
     """The id of the Spark application, set by `register`."""
 
@@ -215,9 +217,10 @@ class LogDBSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         source, columns = self._of_table(schema)
-        return source._reader(columns)
+        reader = source._reader(columns)
+        return FilteredReader(reader) if self.push_filters else reader
 
-    def _reader(self, schema: StructType) -> DataSourceReader:
+    def _reader(self, schema: StructType) -> NarrowingReader:
         for name in LIMITS:
             self._refuse(name, "it is for streams")
         for name in WRITING:
@@ -444,6 +447,27 @@ class KeyPartition(InputPartition):
         self.number, self.keys = number, keys
 
 
+class FilteredReader(DataSourceReader):
+    """A reader to which Spark pushes filters down.
+
+    Spark 4.3 keeps what it has planned with the filters of one query for other queries of the same DataFrame, and so
+    returns too few rows (`PythonDataSourceV2.setReadInfo`). So this reader is for programs that load a DataFrame for
+    each query. Without `pushFilters` the plan is the same for all queries.
+    """
+
+    def __init__(self, reader: NarrowingReader) -> None:
+        self._reader = reader
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        return self._reader.narrow(filters)
+
+    def partitions(self) -> list[InputPartition]:
+        return self._reader.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
+
+
 class SnapshotReader(DataSourceReader):
     """Reads a snapshot, one range of keys in each partition."""
 
@@ -451,7 +475,8 @@ class SnapshotReader(DataSourceReader):
         self._plan, self._columns, self._partition_bytes = plan, columns, partition_bytes
         self._bounds = Bounds(keys, 0, plan.version)
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+    def narrow(self, filters: list[Filter]) -> list[Filter]:
+        """Read less by filters; return those that Spark must apply."""
         self._bounds, left = _narrowed(self._bounds, filters, "version", self._columns)
         return left
 
@@ -492,7 +517,8 @@ class ChangesReader(DataSourceReader):
         self._plan, self._columns, self._partition_bytes, self._images = plan, columns, partition_bytes, images
         self._bounds = Bounds(keys, plan.since + 1, plan.version)
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+    def narrow(self, filters: list[Filter]) -> list[Filter]:
+        """Read less by filters; return those that Spark must apply."""
         self._bounds, left = _narrowed(self._bounds, filters, "_commit_version", self._columns)
         return left
 
@@ -508,6 +534,9 @@ class ChangesReader(DataSourceReader):
         keys, least, most = self._bounds
         size, images = self._partition_bytes, self._images
         return Changes(self._plan, keys, least - 1, most, self._columns, size, images=images)
+
+
+NarrowingReader = SnapshotReader | ChangesReader | VersionsReader
 
 
 def split_keys(plan: SnapshotPlan, keys: KeyRange, count: int) -> list[KeyRange]:

@@ -48,7 +48,8 @@ class VersionsReader(DataSourceReader):
         self._plan, self._columns, self._partition_bytes = plan, columns, partition_bytes
         self._bounds = Bounds(keys, plan.since + 1, plan.version)
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+    def narrow(self, filters: list[Filter]) -> list[Filter]:
+        """Read less by filters; return those that Spark must apply."""
         self._bounds, left = self._bounds.narrowed(filters, "version", COLUMNS)
         return left
 

@@ -58,7 +58,7 @@ def partitions(
     source = pickle.loads(pickle.dumps(LogDBSource({"endpoints" if ":" in path else "path": path, **options})))
     asked = source.schema() if schema is None else struct(schema)
     reader = source.reader(asked)
-    reader.pushFilters(list(filters))
+    reader.narrow(list(filters))
     planned = reader.partitions()
     reader = pickle.loads(pickle.dumps(reader))
     for partition in planned:

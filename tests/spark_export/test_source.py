@@ -64,8 +64,16 @@ def test_columns_filters_and_typed_values(spark: Any, open_small: OpenSmall) -> 
     assert [row.n for row in last.collect()] == [4, 6, 8]
     as_text = spark.read.format("logdb").option("codec", "json").schema("key STRING, n INT").load(db.path)
     assert as_text.where("key like 'f/%' and n > 6").collect() == [("f/5", 55), ("f/7", 7), ("f/8", 8)]
-    plan = as_text.where("key > 'f/5'")._jdf.queryExecution().executedPlan().toString()
-    assert "Filter (" not in plan
+    one, other = (as_text.where(f"key = 'f/{number}'") for number in (5, 8))
+    assert (one.count(), as_text.count()) == (1, 9)
+    assert sorted(one.union(other).collect()) == [("f/5", 55), ("f/8", 8)]
+    register(spark, push_filters=True)
+    try:
+        pushed = spark.read.format("logdb").load(db.path).where("key > cast('f/5' as binary)")
+        assert "Filter (" not in pushed._jdf.queryExecution().executedPlan().toString()
+        assert pushed.count() == 3
+    finally:
+        register(spark)
     with pytest.raises(Exception, match=r"ValueError: the field 'n' of key b'f/6' should be int32, not 'many'"):
         db.put(b"f/6", b'{"n": "many"}')
         spark.read.format("logdb").option("codec", "json").schema("n INT").load(db.path).collect()
