@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
@@ -19,5 +21,9 @@ def test_the_examples_run(tmp_path: Path) -> None:
     script.write_text("\n".join([*blocks, "spark.stop()"]))
     environment = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}
     command = [sys.executable, str(script)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    with (tmp_path / "errors").open("w") as errors:  # no pipe, which a server that a failure leaves would keep open
+        program = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=errors, start_new_session=True)
+        status = program.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
+    assert status == 0, (tmp_path / "errors").read_text()
