@@ -668,13 +668,9 @@ class StorageServer:
         config = self.shard
         if config is None or not (self.primary is not None or (config.is_drained and config.view == self.view)):
             return
-        placed = []
-        for first, count in message.sequences:
-            for number in range(first, first + count):
-                gsn = self.log.sessions.find(message.client, number)
-                if gsn and gsn <= self.log.stable:
-                    placed.append(Placed(number, (gsn,)))
-        self._out.append(Send(sender, Status(message.client, config.shard, tuple(placed))))
+        found = self.log.sessions.find_all(message.client, message.sequences)
+        placed = tuple([Placed(number, (gsn,)) for number, gsn in found if gsn <= self.log.stable])
+        self._out.append(Send(sender, Status(message.client, config.shard, placed)))
 
     def _on_read(self, message: ReadRequest | Pull, sender: Address, now: int) -> None:
         if message.shard != self.shard_number or self._adopting is not None or not self.reads.version:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from collections.abc import Iterable
 
 from logdb.cores.effects import ProtocolViolation
 
@@ -24,6 +26,22 @@ class Sessions:
         """The GSN of a record; 0 if it is not there."""
         gsns = self._gsns.get(client)
         return gsns.get(sequence, 0) if gsns is not None else 0
+
+    def find_all(self, client: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """(number, GSN) of each record of `client` in one of the ranges (first number, count), each once, ascending.
+
+        The work is that of the ranges and of the records found, whatever the counts claim.
+        """
+        gsns = self._gsns.get(client, {})
+        numbers = sorted(gsns)
+        found: list[tuple[int, int]] = []
+        at = 0
+        for first, count in sorted(ranges):
+            at = max(at, bisect_left(numbers, first))
+            end = bisect_left(numbers, first + count, at)
+            found += [(number, gsns[number]) for number in numbers[at:end]]
+            at = end
+        return found
 
     def mark(self, client: int) -> int:
         """The client has settled all numbers below this one."""
