@@ -28,26 +28,29 @@ ENTRY_BYTES = 100
 WRITERS = (1, 64)
 SUBSCRIBERS = 100
 NAME = "events"
+CONSUMER = "billing"
 STAMP_BYTES = 8
 
 
 class Scale(NamedTuple):
     """How much is measured. `deliveries`: the number of entries whose latency is measured; `fanned_out`: those that all
-    subscribers receive."""
+    subscribers receive; `consumed`: those that a consumer acknowledges one by one."""
 
     rounds: int
     turn_s: float
     deliveries: int
     fanned_out: int
+    consumed: int
 
 
-FULL = Scale(rounds=5, turn_s=1.0, deliveries=500, fanned_out=200)
-QUICK = Scale(rounds=1, turn_s=0.05, deliveries=5, fanned_out=2)
+FULL = Scale(rounds=5, turn_s=1.0, deliveries=500, fanned_out=200, consumed=200)
+QUICK = Scale(rounds=1, turn_s=0.05, deliveries=5, fanned_out=2, consumed=2)
 
 
 class Stream(Protocol):
     """A server with one log. `append` returns when the entry is durable; `follow` yields the entries that are appended
-    from its call on, and calls `begun` when it is ready."""
+    from its call on, and calls `begun` when it is ready. `begin_to_consume` makes a consumer of the entries from then
+    on, if there is none; `consume` hands it `count` of them, each acknowledged before the next."""
 
     name: ClassVar[str]
     program: str
@@ -55,6 +58,8 @@ class Stream(Protocol):
     async def start(self, directory: Path) -> None: ...
     async def append(self, entry: bytes) -> object: ...
     def follow(self, begun: Callable[[], object]) -> AsyncGenerator[bytes]: ...
+    async def begin_to_consume(self) -> None: ...
+    async def consume(self, count: int) -> None: ...
     async def stop(self) -> None: ...
 
 
@@ -83,6 +88,13 @@ class OurStream:
         begun()
         async for entry in self._log.subscribe(after=last):
             yield entry.value
+
+    async def begin_to_consume(self) -> None:
+        await self._log.consumer(CONSUMER).reset(to_end=True)
+
+    async def consume(self, count: int) -> None:
+        consumer = self._log.consumer(CONSUMER)
+        await consumer.run(lambda txn, entry: txn.put(b"effect", entry.value), limit=count)
 
     async def stop(self) -> None:
         await self._db.close()
@@ -115,6 +127,18 @@ class RedisStream:
                 last = entries[-1][0]
                 for _, fields in entries:
                     yield fields[b"v"]
+
+    async def begin_to_consume(self) -> None:
+        import redis
+
+        with contextlib.suppress(redis.ResponseError):  # there is one
+            await self._redis.xgroup_create(NAME, CONSUMER, "$")
+        await self._redis.xgroup_setid(NAME, CONSUMER, "$")
+
+    async def consume(self, count: int) -> None:
+        for _ in range(count):
+            [(_, [(entry, _)])] = await self._redis.xreadgroup(CONSUMER, "one", {NAME: ">"}, count=1, block=1_000)
+            await self._redis.xack(NAME, CONSUMER, entry)
 
     async def stop(self) -> None:
         await self._redis.aclose()
@@ -162,6 +186,20 @@ class JetStream:
                 yield message.data
         finally:
             await found.unsubscribe()
+
+    async def begin_to_consume(self) -> None:
+        from nats.js.api import ConsumerConfig, DeliverPolicy
+        from nats.js.errors import NotFoundError
+
+        with contextlib.suppress(NotFoundError):
+            await self._stream.delete_consumer(NAME, CONSUMER)
+        config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
+        self._pulled: Any = await self._stream.pull_subscribe(NAME, CONSUMER, config=config)
+
+    async def consume(self, count: int) -> None:
+        for _ in range(count):
+            [message] = await self._pulled.fetch(1, timeout=1)
+            await message.ack_sync()
 
     async def stop(self) -> None:
         await self._connection.close()
@@ -271,7 +309,17 @@ async def _figures(stream: Stream, scale: Scale) -> dict[tuple[str, str], float]
     found["delivery, p50", "ms"] = latencies[len(latencies) // 2]
     found["delivery, p99", "ms"] = latencies[len(latencies) * 99 // 100]
     found[f"deliveries to {SUBSCRIBERS} subscribers", "per second"] = await _fan_out(stream, scale.fanned_out)
+    found["entries of one consumer", "per second"] = await _consumed(stream, scale.consumed)
     return found
+
+
+async def _consumed(stream: Stream, count: int) -> float:
+    """Entries per second that a consumer acknowledges one by one, all of them appended before."""
+    await stream.begin_to_consume()
+    await asyncio.gather(*(stream.append(b"x" * ENTRY_BYTES) for _ in range(count)))
+    begun = time.perf_counter()
+    await stream.consume(count)
+    return count / (time.perf_counter() - begun)
 
 
 async def _appends(stream: Stream, writers: int, seconds: float) -> float:

@@ -39,6 +39,7 @@ from logdb.embedded.external_leases import external_needs
 from logdb.embedded.feed import Feed
 from logdb.embedded.reads import Reads
 from logdb.embedded.recovery import recover
+from logdb.embedded.shared_tail import SharedTail
 from logdb.embedded.snapshots import Snapshots
 from logdb.embedded.state_machine import OVERLAY_BYTES, StateMachine
 from logdb.embedded.sweeper import SweepThread
@@ -90,6 +91,7 @@ class EmbeddedBackend(Reads):
         self.compactor = Compactor(self.machine, self.snapshots, self.checkpointer, directory, compact_above)
         if self.checkpointer is not None:
             self.checkpointer.on_rest = self.compactor.look
+        self._tail = SharedTail(machine)
         self._sweeps: SweepThread | None = None
         self.cold: ColdHistory | None = None
         self._checkpoint = checkpoint
@@ -266,7 +268,7 @@ class EmbeddedBackend(Reads):
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> Feed:
         """Commits after `since` (None: from now on). Raises VersionTrimmed, FutureVersion."""
         after = self.machine.version() if since is None else self.at(since)
-        return Feed(self.machine, after, prefix, keys, self.cold)
+        return Feed(self.machine, after, prefix, keys, self._tail, self.cold)
 
     # ---- upkeep
 

@@ -64,6 +64,8 @@ class Compactor:
             if floor <= machine.coordinator.floor or floor <= self._compacted_to:
                 left = machine.log.oldest_after_trim(machine.log.oldest())
                 return Compacted(machine.coordinator.floor, 0, left, left)
+            if before is not None:
+                begin_new_file(machine)  # for the compactions to come: this one ends inside of a file
             done = compact(machine, self._checkpointer, floor, progress, self.release)
             if is_whole and floor == cut:
                 self._compacted_to = machine.coordinator.compacted_at

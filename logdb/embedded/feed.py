@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from logdb.api.results import Change
 from logdb.embedded.cold.history import ColdHistory
+from logdb.embedded.shared_tail import SharedTail, applied_commits
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, Trimmed
-from logdb.store.records import COMMIT, Range, Value, decode_commit
+from logdb.log.local.subscriptions import LocalSubscription
+from logdb.store.recent_commits import OrderedCommit, WatchedCommit, watched_commits
+from logdb.store.records import COMMIT, decode_commit
 from logdb.store.watched import Watched
 
 
 class Feed:
     """Commits after `since` that write a watched key; waits for more.
 
-    `keys`, `prefix`: the watched keys; None for both: all keys. `cold`: has the records that the log has trimmed.
+    `keys`, `prefix`: the watched keys; None for both: all keys. `tail`: has the newest commits. `cold`: has the records
+    that the log has trimmed.
     """
 
     def __init__(
@@ -25,15 +29,16 @@ class Feed:
         since: int,
         prefix: bytes | None,
         keys: Collection[bytes] | None,
+        tail: SharedTail,
         cold: ColdHistory | None = None,
     ) -> None:
         self._machine, self.since, self._watched, self._cold = machine, since, Watched(prefix, keys), cold
+        self._tail = tail
         try:
-            log = machine.log if cold is None else cold.log
-            self._subscription = log.subscribe(since + 1, {COMMIT})
+            self._subscription = LocalSubscription(machine.log if cold is None else cold.log, since + 1, {COMMIT})
         except Trimmed as error:
             raise VersionTrimmed(since, error.oldest - 1) from error
-        self._ready: list[tuple[int, int, str, dict[bytes, Value], tuple[Range, ...]]] = []
+        self._ready: list[WatchedCommit] = []
 
     def __iter__(self) -> Iterator[Change]:
         return self
@@ -66,21 +71,28 @@ class Feed:
 
     def take(self) -> Change:
         """The next of the commits that have been read."""
-        gsn, time, label, watched, deleted = self._ready.pop()
+        gsn, time, label, writes, deleted = self._ready.pop()
         values = self._machine.coordinator.map.values if self._cold is None else self._cold.values
-        load = values.load
+        load = self._tail.load
         try:
-            change = Change(gsn, time, label, {key: load(value) for key, value in watched.items()}, deleted)
+            loaded = {key: load(value, values.load) for key, value in writes.items()}
         except Trimmed as error:
             raise VersionTrimmed(self.since, error.oldest - 1) from error
         self.since = gsn
-        return change
+        return Change(gsn, time, label, loaded, deleted)
 
     def read(self, timeout: float | None) -> bool:
         """Read the next batch of the log, which may have no watched commit. Returns False if none came within `timeout`
         seconds or the feed was closed. Raises as `poll`."""
+        subscription = self._subscription
         try:
-            batch = self._subscription.poll(timeout)
+            if not subscription.wait(timeout):
+                return False
+            shared = self._tail.part_of(subscription.position, self._watched)
+            if shared is None:
+                ready = watched_commits(self._applied(subscription.take()), self._watched)
+            else:
+                subscription.position, ready = shared
         except Trimmed as error:
             raise VersionTrimmed(self.since, error.oldest - 1) from error
         except StopIteration:
@@ -93,37 +105,24 @@ class Feed:
             raise Unavailable(
                 f"the log of {self._machine.path} failed ({error}); open it again and watch from {self.since}"
             ) from error
-        if batch is None:
-            return False
-        self._machine.wait_applied(batch.end - 1)
-        ready = self._commits(batch, self._machine.coordinator.ledger.is_aborted)
-        # The ledger has no outcomes for records before the floor.
-        floor = self._machine.coordinator.floor
-        if batch.first <= floor and any(record.gsn < floor for record in batch.records):
-            if self._cold is None:
-                raise VersionTrimmed(self.since, floor)
-            ready = self._commits(batch, frozenset(self._cold.log.aborted(batch.first, batch.end)).__contains__)
         if ready:
-            ready.reverse()
-            self._ready = ready
+            self._ready = ready[::-1]
         else:
-            self.since = batch.end - 1
+            self.since = subscription.position - 1
         return True
 
-    def _commits(
-        self, batch: Batch, is_aborted: Callable[[int], bool]
-    ) -> list[tuple[int, int, str, dict[bytes, Value], tuple[Range, ...]]]:
-        """(version, time, label, writes of watched keys, deleted ranges of watched keys) of the commits that have
-        any."""
-        commits = []
-        for gsn, time, _, payload in batch.records:
-            if is_aborted(gsn):
-                continue
-            commit = decode_commit(payload, gsn)
-            watched, deleted = self._watched.part_of(commit)
-            if watched or deleted:
-                commits.append((gsn, time, commit.label, watched, deleted))
-        return commits
+    def _applied(self, batch: Batch) -> list[OrderedCommit]:
+        try:
+            return applied_commits(self._machine, batch)
+        except VersionTrimmed as error:
+            if self._cold is None:
+                raise VersionTrimmed(self.since, error.oldest) from error
+        aborted = frozenset(self._cold.log.aborted(batch.first, batch.end))
+        return [
+            OrderedCommit(gsn, time, len(payload), decode_commit(payload, gsn))
+            for gsn, time, _, payload in batch.records
+            if gsn not in aborted
+        ]
 
     def close(self) -> None:
         """End the feed; a waiting `poll` returns None."""

@@ -19,6 +19,12 @@ class Watched:
         elif keys is None:
             self._range = b"", None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Watched) and (self._prefix, self._keys) == (other._prefix, other._keys)
+
+    def __hash__(self) -> int:
+        return hash((self._prefix, self._keys))
+
     def has(self, key: bytes) -> bool:
         """Whether the key is watched."""
         if self._keys is not None and key in self._keys:

@@ -24,7 +24,7 @@ def test_a_quick_run_measures_the_installed_servers(tmp_path: Path, monkeypatch:
     assert "NATS JetStream" in results["absent"]
     assert "NATS JetStream was left out" in (tmp_path / "to/named-logs.md").read_text()
     figures = [each["figure"] for each in results["measured"] if each["server"] == "LogDB"]
-    assert len(figures) == len(set(figures)) == 5
+    assert len(figures) == len(set(figures)) == 6
     assert all(value > 0 for each in results["measured"] for value in each["values"])
     assert (tmp_path / "to/named-logs.png").read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [tmp_path / "to"], "the logs were left behind"

@@ -76,6 +76,21 @@ def test_compaction_reads_only_the_versions_that_it_copies(db: logdb.Database, m
     assert db.at(before).multi_get(keys) == dict.fromkeys(keys, b"first")
 
 
+def test_repeated_compactions_to_an_older_version_free_what_was_written_between_them(tmp_path: Path) -> None:
+    """Regression: a compaction to a version removed nothing before the log had filled a file of 64 MiB."""
+    with open_database(tmp_path, segment_bytes=64 << 20) as db:
+        before, sizes = db.version, []
+        for _ in range(6):
+            newest = db.version
+            for number in range(100):
+                db.put(b"k", b"%d" % number + b"x" * 1_000)
+            db.compact(before)
+            assert db.oldest_version == before
+            before = newest
+            sizes.append(db.stats().log_bytes or 0)
+        assert max(sizes[3:]) < 4 * 110_000
+
+
 def test_live_versions_in_the_remaining_segment_can_be_read(db: logdb.Database) -> None:
     """Regression: the trim point was the floor, not the beginning of the first kept file."""
     db.put(b"large", LARGE)

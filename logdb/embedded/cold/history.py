@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from logdb.backups.places import DirectoryPlace, Place, place_of
 from logdb.embedded.cold.tier import ColdTier, Era
-from logdb.embedded.cold.tiered_log import CACHE_BYTES, SegmentCache, TieredLog
+from logdb.embedded.cold.tiered_log import SegmentCache, TieredLog
 from logdb.embedded.cold.uploader import Uploader
 from logdb.embedded.cold.views import View, Views
 from logdb.embedded.external_leases import make_folder, process_owner, remove_folder, sweep
@@ -22,6 +22,9 @@ from logdb.system.forking import own
 
 ATTACHED: Final = "COLD"
 """The file in a database directory that names its cold tier."""
+CACHED_OVERLAYS: Final = 4
+"""Maximum size of the segments that a process keeps of a cold tier, besides the one in use, in overlays of the map
+(512 MiB)."""
 
 
 def attached_to(path: Path) -> str | None:
@@ -51,7 +54,7 @@ class ColdHistory:
     def __init__(self, machine: StateMachine, place: Place, log_id: bytes, path: Path, *, writable: bool) -> None:
         self._machine, self._path = machine, path
         self.tier = ColdTier(place, log_id)
-        self._cache = SegmentCache(self.tier, self._scratch, CACHE_BYTES)
+        self._cache = SegmentCache(self.tier, self._scratch, CACHED_OVERLAYS * machine.overlay_bytes)
         self.log = TieredLog(machine, self.tier, self._cache)
         self._views = Views(machine, self.tier, self.log, self._scratch)
         self.uploader = Uploader(machine, self.tier) if writable else None

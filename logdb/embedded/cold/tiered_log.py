@@ -20,8 +20,6 @@ from logdb.log.local.subscriptions import LocalSubscription
 from logdb.log.segments.segment import Segment, SegmentClosed
 from logdb.system.disk import Disk
 
-CACHE_BYTES: Final = 512 << 20
-"""Maximum size of the segments that a process keeps of a cold tier, besides the one in use."""
 CACHED_ABORTS: Final = 64
 
 

@@ -58,10 +58,11 @@ class ViewedLog:
 class View(Reads):
     """Reads of the versions from `era.floor` to `through`. `users`: the number of reads under way."""
 
-    def __init__(self, path: str, log: TieredLog, log_id: bytes, era: Era, through: int, folder: Path) -> None:
+    def __init__(self, of: StateMachine, log: TieredLog, log_id: bytes, era: Era, through: int, folder: Path) -> None:
         self.era, self.through, self.users, self._folder = era, through, 0, folder
         self._checkpoint = Checkpoint(folder, log_id)
-        machine = StateMachine(path, cast(OrderedLog, ViewedLog(log, through)), self._checkpoint)
+        viewed = cast(OrderedLog, ViewedLog(log, through))
+        machine = StateMachine(of.path, viewed, self._checkpoint, overlay_bytes=of.overlay_bytes)
         super().__init__(machine, Snapshots(machine))
         try:
             self._fold(log)
@@ -132,7 +133,7 @@ class Views:
                     return view
             self._folded += 1
             folder = self._make_folder() / f"view-{self._folded}"
-            view = View(self._machine.path, self._log, self._tier.log_id, era, through, folder)
+            view = View(self._machine, self._log, self._tier.log_id, era, through, folder)
             with self._lock:
                 view.users = 1
                 self._views[name] = view

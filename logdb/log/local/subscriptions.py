@@ -25,10 +25,10 @@ class SubscribedLog(Protocol):
 
 
 class LocalSubscription:
-    """A subscription to a log in this process, from `gsn` on."""
+    """A subscription to a log in this process, from `gsn` on. `position`: where the next batch begins; may be moved."""
 
     def __init__(self, log: SubscribedLog, gsn: int, tags: Collection[int] | None) -> None:
-        self._log, self._next, self._closed = log, gsn, False
+        self._log, self.position, self._closed = log, gsn, False
         self._tags = None if tags is None else frozenset(tags)
         if gsn < log.oldest():
             raise Trimmed(gsn, log.oldest())
@@ -42,10 +42,15 @@ class LocalSubscription:
         return batch
 
     def poll(self, timeout: float | None) -> Batch | None:
-        reached = not self._closed and self._log.wait_past(self._next - 1, timeout, self._is_closed)
+        return self.take() if self.wait(timeout) else None
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether the record at `position` is durable within `timeout` seconds. Raises StopIteration after `close`,
+        LogFailed."""
+        reached = not self._closed and self._log.wait_past(self.position - 1, timeout, self._is_closed)
         if self._closed:
             raise StopIteration
-        return self._read() if reached else None
+        return reached
 
     def close(self) -> None:
         self._closed = True
@@ -54,8 +59,9 @@ class LocalSubscription:
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _read(self) -> Batch:
-        first = self._next
+    def take(self) -> Batch:
+        """The batch that begins at `position`, whose record is durable. Raises Trimmed, Corruption."""
+        first = self.position
         end = min(self._log.durable + 1, first + BATCH_RECORDS)
         if first < self._log.oldest():
             raise Trimmed(first, self._log.oldest())
@@ -67,7 +73,7 @@ class LocalSubscription:
             if size >= BATCH_BYTES:
                 end = record.gsn + 1
                 break
-        self._next = end
+        self.position = end
         return Batch(first, end, records)
 
 

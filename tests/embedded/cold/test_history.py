@@ -12,6 +12,7 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.embedded.cold.history import CACHED_OVERLAYS
 from tests.harness.opening import host_of, open_database
 from tests.harness.served import Served
 
@@ -182,9 +183,10 @@ def test_truncated_entries_of_a_named_log_are_in_old_versions_only(tmp_path: Pat
 
 
 def test_the_cache_of_segments_and_views_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logdb.embedded.cold.history.CACHE_BYTES", 3 * SMALL)
     random, states = Random(9), States()
-    with open_database(tmp_path / "db", segment_bytes=SMALL, cold=tmp_path / "tier") as db:
+    overlay_bytes = 3 * SMALL // CACHED_OVERLAYS
+    cold = tmp_path / "tier"
+    with open_database(tmp_path / "db", segment_bytes=SMALL, overlay_bytes=overlay_bytes, cold=cold) as db:
         for _ in range(7):
             write(db, random, states, 20)
             db.compact()
