@@ -177,6 +177,13 @@ def test_nothing_is_placed_at_or_below_the_frontier() -> None:
         log.place([100], CLIENT, 1, [record(1)])
 
 
+def test_a_view_without_records_may_begin_before_what_was_passed() -> None:
+    """The view of a shard that never had records begins at 0, whatever its servers have passed and restarted since."""
+    disk = Disk()
+    log_of(disk).accept(100, ())
+    assert kept(restarted(disk, stable=100)) == []
+
+
 def test_a_new_view_drops_what_its_source_does_not_have() -> None:
     disk = Disk()
     log = log_of(disk)

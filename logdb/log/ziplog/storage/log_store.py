@@ -159,8 +159,9 @@ class LogStore:
     # ---- reading
 
     def behind(self, gsn: int) -> list[Record]:
-        """All records behind `gsn`, which must be in memory."""
-        assert gsn >= self.cached_from, "ZIP-2: records that a view may need are not in memory"
+        """All records behind `gsn`, which must be in memory. A log without records has none behind any GSN, though it
+        may have passed many."""
+        assert gsn >= min(self.cached_from, self.last), "ZIP-2: records that a view may need are not in memory"
         return [record for one, record in self._cache if one > gsn]
 
     def fetch(self, after: int, upto: int, max_bytes: int, tags: Collection[int] | None = None) -> Fetched:
