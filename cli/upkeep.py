@@ -166,6 +166,12 @@ def stats(session: Session, as_json: bool) -> None:
         lines += [("compaction", f"under way; it leaves the versions from {found.compacting_to} on")]
     if found.exports:
         lines += [("exports", f"{found.exports} exports or backups read the directory")]
+    if found.expired_keys is not None:
+        lines += [
+            ("retention", f"{found.expired_keys:,} keys expired, named logs truncated {found.truncated_logs:,} times")
+        ]
+    if found.hedged_reads:
+        lines += [("late reads", f"{found.hedged_reads:,} were sent to a second server, too")]
     for reason, label, number in found.aborts:
         lines += [("aborts", f"{number:,} for {reason}" + (f" of {label!r}" if label else ""))]
     lines += [("round trip", f"{1e3 * found.read_s:.2f} ms")]

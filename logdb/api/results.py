@@ -114,6 +114,11 @@ class Stats(NamedTuple):
     None without a cold tier: `cold_bytes`, `cold_version`: its size, and the version up to which it has the log;
     `cold_failures`: failed attempts to write there since the last success; `cold_cache_bytes`: of its segments that are
     kept for reads.
+
+    None without sweeps in the background, and for a mapping server, which has metrics: `expired_keys` and
+    `truncated_logs`, the keys that the sweeps of the process have deleted, and how often they truncated a named log.
+
+    None but for a cluster: `hedged_reads`, reads of this client that were late and were sent to a second server, too.
     """
 
     path: str
@@ -140,6 +145,9 @@ class Stats(NamedTuple):
     cold_cache_bytes: int | None = None
     exports: int | None = None
     compacting_to: int = 0
+    expired_keys: int | None = None
+    truncated_logs: int | None = None
+    hedged_reads: int | None = None
 
 
 def stats_of(

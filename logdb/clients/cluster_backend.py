@@ -466,10 +466,10 @@ class ClusterBackend(RequestBackend):
         return pins
 
     async def measures(self) -> dict[str, Any]:
-        """See `Backend.measures`: of the mapping server that answers first. Raises WireError, too."""
+        """See `Backend.measures`: of the mapping server that it asks, and of this client. Raises WireError, too."""
         text: str = await self.call(calls.Measure())
         try:
-            return decode_measures(text)
+            return {**decode_measures(text), "hedged_reads": self._core.queries.hedging.sent}
         except ValueError as error:
             raise WireError(f"the server's measures cannot be read: {error}") from error
 

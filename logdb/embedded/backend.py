@@ -289,6 +289,7 @@ class EmbeddedBackend(Reads):
             "leased_snapshots": len(self.snapshots.leased()),
             "process_bytes": resident_bytes(),
             **({} if self.cold is None else self.cold.measures()),
+            **({} if self._sweeps is None else self._sweeps.measures()),
             "exports": 0 if self.directory is None else external_needs(self.directory.path),
             "compacting_to": self.snapshots.compacting_to,
         }

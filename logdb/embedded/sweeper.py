@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 import weakref
+from typing import Any
 
 from logdb.errors import DatabaseClosed
 from logdb.retention.sweep import Host, Steps, Sweeper, Swept, answer_to
@@ -16,11 +17,13 @@ logger = logging.getLogger("logdb")
 class SweepThread:
     """Sweeps a database every `interval_s` seconds, from `start` until `stop`, or until the database is garbage.
 
-    A sweep that ends at its bound is continued after a pause as long as it took.
+    A sweep that ends at its bound is continued after a pause as long as it took. `expired_keys`, `truncated_logs`: what
+    its sweeps have deleted.
     """
 
     def __init__(self, host: Host, interval_s: float) -> None:
         self._host, self._interval_s = weakref.ref(host), interval_s
+        self.expired_keys = self.truncated_logs = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logdb-sweep", daemon=True)
         weakref.finalize(host, self._stopping.set)
@@ -28,6 +31,10 @@ class SweepThread:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def measures(self) -> dict[str, Any]:
+        """Numbers for `Backend.measures`."""
+        return {"expired_keys": self.expired_keys, "truncated_logs": self.truncated_logs}
 
     def stop(self) -> None:
         """End after the commit under way, and wait for that."""
@@ -57,5 +64,7 @@ class SweepThread:
                 del host
         except StopIteration as ended:
             swept: Swept = ended.value
+            self.expired_keys += swept.expired_keys
+            self.truncated_logs += swept.truncated_logs
             return swept
         return None

@@ -41,6 +41,9 @@ def test_what_has_expired_is_deleted_in_the_background(where: str, tmp_path: Pat
         version = db.put(b"k", b"v", ttl=0.002)
         until_deleted(db, version, b"k")
         assert len(sweeps()) == 1
+        while not (found := db.stats()).expired_keys:  # the sweep has not ended
+            pass
+        assert (found.expired_keys, found.truncated_logs) == (1, 0)
     assert sweeps() == []
 
 

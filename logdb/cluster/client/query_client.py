@@ -1,16 +1,31 @@
 """Queries of a client: sent in batches to one mapping server, and to the next one when that is silent or busy.
 
-Every request names the newest version that this client has seen, so no server shows it an older one (DBS-4).
+Every request names the newest version that this client has seen, so no server shows it an older one (DBS-4). A query
+that takes much longer than others is sent to a second server, too (`Hedging`); the first answer counts.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from logdb.cluster.messages import Answered, Answers, AtTime, Busy, Consistency, Outcome, Question, Read, Reads
+from logdb.cluster.client.hedging import Hedging, next_of
+from logdb.cluster.messages import (
+    Answered,
+    Answers,
+    AtTime,
+    Busy,
+    Consistency,
+    Measure,
+    Outcome,
+    Question,
+    Read,
+    Reads,
+    Turn,
+)
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 
@@ -24,7 +39,8 @@ SentRead = tuple[Read, int]
 class PendingQuery:
     """A query under way. `min_version`: an answer of an older version violates DBS-4. `min_applied`: the version that
     the server must have applied. `attempt`: how many times it was sent or refused; only the last attempt times out.
-    `server`: that of the last attempt. `to`: the server of the first one, "" for the one that the client asks now."""
+    `server`: that of the last attempt. `to`: the server of the first one, "" for the one that the client asks now.
+    `sent_at`: the time of the first attempt, which may go to a `second` server besides ("": it has not)."""
 
     question: Question
     consistency: Consistency
@@ -35,11 +51,18 @@ class PendingQuery:
     attempt: int = 0
     server: Address = ""
     to: Address = ""
+    sent_at: int = 0
+    second: Address = ""
+
+    @property
+    def can_be_hedged(self) -> bool:
+        """Whether two servers may answer it: a turn is taken at one server, and measures are of one."""
+        return self.attempt == 1 and not self.second and not isinstance(self.question, (Turn, Measure))
 
 
 class QueryClient:
     """All queries of a client. `server`: the one that it asks now. `session`: the newest version that it has seen.
-    `pending`: the queries under way, by number."""
+    `pending`: the queries under way, by number. `hedging`: how many were sent to a second server."""
 
     def __init__(self, context: ClientContext, servers: tuple[Address, ...]) -> None:
         self._context, self._servers = context, servers
@@ -48,6 +71,9 @@ class QueryClient:
         self.pending: dict[int, PendingQuery] = {}
         self._unsent: list[int] = []
         self._flush = Timer(self._send)
+        self.hedging = Hedging()
+        self._to_hedge: deque[tuple[int, list[SentRead]]] = deque()
+        self._hedge = Timer(self._send_again)
 
     def ask(
         self,
@@ -83,8 +109,7 @@ class QueryClient:
     def leave(self, server: Address) -> None:
         """`server` is silent, busy or unreachable: send queries to the next one from now on."""
         if server == self.server:
-            servers = self._servers
-            self.server = servers[(servers.index(server) + 1) % len(servers) if server in servers else 0]
+            self.server = next_of(server, self._servers)
 
     def lost(self, server: Address) -> None:
         """`server` is unreachable: send its queries to the next one at once."""
@@ -115,13 +140,18 @@ class QueryClient:
             query = self.pending[number]
             query.attempt += 1
             query.server = server = query.to if query.to in self._servers and query.attempt == 1 else self.server
-            version = query.version
-            if query.consistency != Consistency.SNAPSHOT:
-                version = max(version, self.session)
-            read = Read(number, query.consistency, version, query.question, query.min_applied)
-            by_server.setdefault(server, []).append((read, query.attempt))
+            query.second = ""
+            if query.attempt == 1:
+                query.sent_at = self._context.now
+            by_server.setdefault(server, []).append((self._read_of(number, query), query.attempt))
         for server, reads in by_server.items():
             self._send_to(server, reads)
+
+    def _read_of(self, number: int, query: PendingQuery) -> Read:
+        version = query.version
+        if query.consistency != Consistency.SNAPSHOT:
+            version = max(version, self.session)
+        return Read(number, query.consistency, version, query.question, query.min_applied)
 
     def _send_to(self, server: Address, reads: list[SentRead]) -> None:
         context = self._context
@@ -130,6 +160,26 @@ class QueryClient:
         context.set_timer(
             Timer(lambda: self._timed_out(attempts, server)), context.now + context.config.answer_timeout_ns
         )
+        bound_ns = self.hedging.bound_ns
+        if bound_ns is not None and len(self._servers) > 1 and bound_ns < context.config.answer_timeout_ns:
+            self._to_hedge.append((context.now + bound_ns, reads))
+            if self._hedge.at is None:
+                context.set_timer(self._hedge, context.now + bound_ns)
+
+    def _send_again(self) -> None:
+        """Send the queries that are late to the next server, too, and look again after a quarter of the bound."""
+        now, late = self._context.now, dict[Address, list[Read]]()
+        while self._to_hedge and self._to_hedge[0][0] <= now:
+            for read, _ in self._to_hedge.popleft()[1]:
+                query = self.pending.get(read.number)
+                if query is not None and query.can_be_hedged and self.hedging.may_send():
+                    query.second = next_of(query.server, self._servers)
+                    late.setdefault(query.second, []).append(self._read_of(read.number, query))
+        for server, reads in late.items():
+            self._context.send(server, Reads(tuple(reads)))
+        if self._to_hedge:
+            assert self.hedging.bound_ns is not None
+            self._context.set_timer(self._hedge, max(self._to_hedge[0][0], now + self.hedging.bound_ns // 4))
 
     def _timed_out(self, attempts: list[tuple[int, int]], server: Address) -> None:
         """Send the queries without an answer to the next server. Those sent again meanwhile have another timeout."""
@@ -146,6 +196,11 @@ class QueryClient:
         for answered in message.answers:
             query = self.pending.pop(answered.number, None)
             if query is not None:
+                if query.second and sender == query.second:
+                    if self.hedging.lost():
+                        self.leave(query.server)
+                elif query.attempt == 1:
+                    self.hedging.answered(self._context.now - query.sent_at)
                 self._take(query, answered)
 
     def _take(self, query: PendingQuery, answered: Answered) -> None:
@@ -160,8 +215,12 @@ class QueryClient:
         query.on_answer(version, result)
 
     def busy(self, message: Busy, sender: Address) -> None:
-        """The server has rejected queries: send them to the next one after a pause."""
-        numbers = [number for number in message.numbers if number in self.pending and number not in self._unsent]
+        """The server has rejected queries: send them to the next one after a pause. A second server may do so."""
+        numbers = [
+            number
+            for number in message.numbers
+            if number in self.pending and number not in self._unsent and self.pending[number].second != sender
+        ]
         if numbers:
             self.leave(sender)
             for number in numbers:
