@@ -107,10 +107,7 @@ def test_the_bound_follows_the_times() -> None:
     for _ in range(300):
         hedging.answered(MILLISECOND)
     assert hedging.bound_ns == MIN_BOUND_NS
-    allowed = 0
-    while hedging.may_send():
-        allowed += 1
-    assert allowed == MAX_SAVED
+    assert sum([hedging.may_send() for _ in range(100)]) == MAX_SAVED
     for _ in range(round(3 / SHARE) + 1):
         hedging.answered(MILLISECOND)
     assert [hedging.may_send() for _ in range(4)] == [True, True, True, False]
