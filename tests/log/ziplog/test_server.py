@@ -31,9 +31,9 @@ def test_a_late_decision_does_not_wipe_a_member_that_has_restarted() -> None:
     """Bug 28: a decision from before the server became a member, which arrives after a restart, has no shard for it."""
     script, update = a_member()
     script.restart()
-    assert script.core.shard_number == 1
+    assert script.core.state.shard_number == 1
     script.give("o1", update._replace(change=4, config=None))
-    assert script.core.shard_number == 1
-    assert script.core.number == 0, "an earlier decision counts for nothing"
+    assert script.core.state.shard_number == 1
+    assert script.core.state.number == 0, "an earlier decision counts for nothing"
     script.give("o1", update)
-    assert script.core.number == 1
+    assert script.core.state.number == 1

@@ -18,8 +18,9 @@ from logdb.log.ziplog.messages import View
 from logdb.log.ziplog.mms.config import MmsConfig
 from logdb.log.ziplog.mms.replica import MmsReplica
 from logdb.log.ziplog.records import header
+from logdb.log.ziplog.storage.checkpoints import META
 from logdb.log.ziplog.storage.config import StorageConfig
-from logdb.log.ziplog.storage.server import META, StorageServer
+from logdb.log.ziplog.storage.server import StorageServer
 from tests.sim import cluster
 from tests.sim.network import weather_of
 from tests.sim.process import Process
@@ -175,28 +176,28 @@ class Cluster(cluster.Cluster):
 
     def _check_stable(self, process: Process) -> None:
         """Check that stable records are the same at all servers (ZIP-4), and on one shard (ZIP-1)."""
-        core: Any = process.core
-        log, seen = core.log, self._seen.get(process.address, (0, 0, 0))
-        now = process.wipes, core.view, log.stable
-        if now == seen or not core.view or core.is_adopting:
+        member = process.core.state
+        log, seen = member.log, self._seen.get(process.address, (0, 0, 0))
+        now = process.wipes, member.view, log.stable
+        if now == seen or not member.view or member.adopting is not None:
             return
         self.world.counts["view adopted"] += now[1] != seen[1]
         self._seen[process.address] = now
         before = seen[2] if seen[:2] == now[:2] else 0
         after = max(before, log.store.cached_from, self.state.oldest - 1)
         found = log.store.fetch(after, log.stable, 1 << 30).records if after < log.stable else []
-        order = self._stable.setdefault(core.shard_number, StableOrder())
+        order = self._stable.setdefault(member.shard_number, StableOrder())
         here = {gsn: (client, sequence) for gsn, client, sequence in (header((one.tag, one.payload)) for one in found)}
         known = {gsn: who for gsn, who in order.records.items() if after < gsn <= log.stable}
         mine = {gsn: who for gsn, who in here.items() if gsn <= order.end}
         if mine != known:
-            detail = f"{process.address}, view {core.view}: {after} to {log.stable} has {mine}, known are {known}"
+            detail = f"{process.address}, view {member.view}: {after} to {log.stable} has {mine}, known are {known}"
             raise Failure("ZIP-4: what is stable does not change", detail)
         if after <= order.end:
             for gsn, who in here.items():
                 order.records[gsn] = who
-                if self._owners.setdefault(gsn, core.shard_number) != core.shard_number:
-                    raise Failure("ZIP-1: a GSN belongs to one shard", f"{gsn}: {core.shard_number}")
+                if self._owners.setdefault(gsn, member.shard_number) != member.shard_number:
+                    raise Failure("ZIP-1: a GSN belongs to one shard", f"{gsn}: {member.shard_number}")
             order.end = max(order.end, log.stable)
 
     # ---- what may be lost

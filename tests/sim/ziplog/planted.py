@@ -13,12 +13,14 @@ from logdb.log.ziplog.epochs import Slots
 from logdb.log.ziplog.messages import FrontierResponse, Pulled, ShardConfig
 from logdb.log.ziplog.mms.leader import Leader
 from logdb.log.ziplog.mms.state import MembershipState
+from logdb.log.ziplog.storage.checkpoints import Checkpoints
+from logdb.log.ziplog.storage.inserts import Inserts
 from logdb.log.ziplog.storage.log_store import LogStore
 from logdb.log.ziplog.storage.read_server import ReadServer
 from logdb.log.ziplog.storage.replication import Primary
-from logdb.log.ziplog.storage.server import StorageServer
 from logdb.log.ziplog.storage.sessions import Sessions
 from logdb.log.ziplog.storage.shard_log import ShardLog
+from logdb.log.ziplog.storage.views import Views
 from tests.harness.planting import Plants, planted
 
 CAUGHT_BY: dict[str, int] = {
@@ -68,9 +70,9 @@ def begin_an_epoch_inside_the_last_one(right: Right, self: MembershipState, time
     return min(right(self, time), self.epoch.base + 1)
 
 
-@planted(StorageServer, "_slots_for", PLANTED)
+@planted(Inserts, "_slots_for", PLANTED)
 def place_records_without_regard_to_the_floor(
-    right: Right, self: StorageServer, floor: int, count: int, now: int
+    right: Right, self: Inserts, floor: int, count: int, now: int
 ) -> Any:
     return right(self, 0, count, now)
 
@@ -88,11 +90,11 @@ def roll_back_what_was_speculative(right: Right, self: ShardLog, cut: int) -> An
     return self.store.behind(cut)
 
 
-@planted(StorageServer, "_adopt", PLANTED)
-def forget_what_was_before_a_view(right: Right, self: StorageServer, config: ShardConfig, me: Any, now: int) -> None:
+@planted(Views, "_adopt", PLANTED)
+def forget_what_was_before_a_view(right: Right, self: Views, config: ShardConfig, me: Any, now: int) -> None:
     right(self, config, me, now)
-    if self._adopting is None and self._base is not None:
-        self._base = self.log
+    if self._state.adopting is None and self._state.base is not None:
+        self._state.base = self._state.log
 
 
 @planted(Primary, "stable", PLANTED)
@@ -107,17 +109,18 @@ def keep_what_the_source_does_not_have(
     return right(self, journals, max(start, self.end) if not records else start, max(end, self.end), records, sessions)
 
 
-@planted(StorageServer, "_load", PLANTED)
-def serve_a_view_after_a_restart(right: Right, self: StorageServer, journals: Any) -> None:
+@planted(Checkpoints, "_load", PLANTED)
+def serve_a_view_after_a_restart(right: Right, self: Checkpoints, journals: Any) -> None:
     right(self, journals)
-    self.is_frozen = False
+    self._state.is_frozen = False
 
 
-@planted(StorageServer, "_freeze", PLANTED)
-def place_records_when_frozen(right: Right, self: StorageServer) -> None:
-    slots, primary = self.slots, self.primary
+@planted(Views, "_freeze", PLANTED)
+def place_records_when_frozen(right: Right, self: Views) -> None:
+    state, inserts = self._state, self._inserts
+    slots, primary = inserts.slots, state.primary
     right(self)
-    self.slots, self.primary, self.is_frozen = slots, primary, False
+    inserts.slots, state.primary, state.is_frozen = slots, primary, False
 
 
 @planted(InsertClient, "refused", PLANTED)

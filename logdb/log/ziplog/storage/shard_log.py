@@ -242,6 +242,11 @@ class ShardLog:
         self._write_speculative(voids)
         return Step(self._journal, self._next_place, gsn)
 
+    def skip(self, gsn: int) -> None:
+        """The order places nothing up to `gsn`."""
+        if gsn > self.end:
+            self.accept(gsn, ())
+
     def accept(self, end: int, records: Sequence[Record]) -> list[tuple[Address, int, int, int]]:
         """The order goes on to `end` with these records. Returns (client's address, client, sequence number, GSN) of
         those that were speculative at another GSN."""
