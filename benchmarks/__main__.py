@@ -408,6 +408,26 @@ def steps_run(
         found.write(to)
 
 
+@main.command("ziplog")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write ziplog.json, .md and .png.")
+def ziplog_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """Ziplog beside Scalog and Multi-Paxos: the figures of section 4.4 of the dissertation, and its statements."""
+    from benchmarks.ziplog import measuring
+    from benchmarks.ziplog import report as ziplog_report
+
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        found = measuring.measure(Path(directory), measuring.QUICK if quick else measuring.FULL, progress)
+    if as_json:
+        click.echo(json.dumps(ziplog_report.as_json(found)))
+    else:
+        Console(width=None if sys.stdout.isatty() else 160).print(ziplog_report.table(found))
+    if to is not None:
+        ziplog_report.write(found, to)
+
+
 @main.command("log-cluster")
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

@@ -239,15 +239,15 @@ async def _measure(processes: Processes, operations: int, progress: Progress) ->
     for _ in range(MAX_CONNECTIONS if has_nodes else CONNECTIONS):
         progress("Commits and gets, one after another")
         async with await logdb.aio.connect(processes.endpoints) as db:
-            await _window(processes, 10, lambda number: db.put(b"key-%d" % number, bytes(100)))
-            asked = await _window(processes, 10, lambda number: db.get(b"key-%d" % number))
+            await window(processes, 10, lambda number: db.put(b"key-%d" % number, bytes(100)))
+            asked = await window(processes, 10, lambda number: db.get(b"key-%d" % number))
             place = ""
             if has_nodes:
                 (role,) = {processes.role_of(to) for kind, _, to in asked.counts[CLIENT].sent if kind == "Reads"}
                 place = ", asked at the leader's node" if role.endswith(LEADER) else ", asked at another node"
             if len(groups.get(f"A commit{place}", ())) < CONNECTIONS:
-                puts = await _window(processes, each, lambda number: db.put(b"key-%d" % number, bytes(100)))
-                gets = await _window(processes, each, lambda number: db.get(b"key-%d" % number))
+                puts = await window(processes, each, lambda number: db.put(b"key-%d" % number, bytes(100)))
+                gets = await window(processes, each, lambda number: db.get(b"key-%d" % number))
                 groups.setdefault(f"A commit{place}", []).append(puts)
                 groups.setdefault(f"A get{place}", []).append(gets)
         if len(groups) == 4 and all(len(windows) == CONNECTIONS for windows in groups.values()):
@@ -255,11 +255,11 @@ async def _measure(processes: Processes, operations: int, progress: Progress) ->
     async with await logdb.aio.connect(processes.endpoints) as db:
         await db.get(b"key-1")
         await asyncio.sleep(0.5)
-        groups["A second without operations"] = [await _window(processes, 3, lambda number: asyncio.sleep(1))]
-    return [_steps(operation, windows, processes) for operation, windows in sorted(groups.items())]
+        groups["A second without operations"] = [await window(processes, 3, lambda number: asyncio.sleep(1))]
+    return [steps_of(operation, windows, processes) for operation, windows in sorted(groups.items())]
 
 
-async def _window(processes: Processes, number: int, operation: Callable[[int], Awaitable[Any]]) -> Window:
+async def window(processes: Processes, number: int, operation: Callable[[int], Awaitable[Any]]) -> Window:
     before, took_us = await processes.now(), []
     for one in range(number):
         begun = time.perf_counter()
@@ -272,7 +272,7 @@ async def _window(processes: Processes, number: int, operation: Callable[[int], 
 # ---- what is computed
 
 
-def _steps(operation: str, windows: Sequence[Window], processes: Processes) -> Steps:
+def steps_of(operation: str, windows: Sequence[Window], processes: Processes) -> Steps:
     took_us = [us for window in windows for us in window.took_us]
     number = len(took_us)
     names: dict[str, list[str]] = {}

@@ -139,7 +139,13 @@ def test_an_import_that_points_up_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(wrong_imports(path)) == 1
 
 
-MEASURES_AN_ENGINE = {"benchmarks.cuts", "benchmarks.log_client", "benchmarks.storage_server"}
+MEASURES_AN_ENGINE = {
+    "benchmarks.cuts",
+    "benchmarks.log_client",
+    "benchmarks.storage_server",
+    "benchmarks.ziplog.driver",
+    "benchmarks.ziplog.epochs",
+}
 """Benchmarks of the cores of one engine, which no other has."""
 
 
