@@ -50,10 +50,11 @@ from logdb.store.arguments import (
     listed,
     watched_keys,
 )
+from logdb.store.folds import ADD, MAX, MIN, check_fold
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.ranges import check_prefix, key_range, range_to_delete, scan_ranges
-from logdb.store.records import Condition, TxnId, unversioned_key, versioned_key
+from logdb.store.records import Condition, Fold, TxnId, unversioned_key, versioned_key
 from logdb.tables.async_table import AsyncTable
 from logdb.tables.codecs import Codec
 from logdb.tables.operations import Definition
@@ -299,6 +300,8 @@ class Transaction(Workspace):
         found: dict[bytes, bytes] = {}
         if self.unread((key,), found):
             value = await self.reader.get(key, self.snapshot)
+            if key in self.folds:
+                value = self.folded_value(key, value)
             return default if value is None else value
         return found[key] if key in found else default  # noqa: SIM401 - the types differ
 
@@ -307,7 +310,7 @@ class Transaction(Workspace):
         found: dict[bytes, bytes] = {}
         left = self.unread(listed(keys, "keys"), found)
         if left:
-            found.update((await self.reader.multi_get(left, self.snapshot))[1])
+            found.update(self.with_folds((await self.reader.multi_get(left, self.snapshot))[1], left))
         return found
 
     def scan(
@@ -490,6 +493,22 @@ class Database:
     async def delete_prefix(self, prefix: bytes, *, label: str = "") -> int:
         """As `logdb.Database.delete_prefix`."""
         return (await self._host.write({}, label, (), range_to_delete(None, None, prefix)))[0]
+
+    async def add(self, key: bytes, n: int, *, label: str = "") -> int:
+        """As `logdb.Database.add`."""
+        return await self._fold(Fold(ADD, key, n), label)
+
+    async def min(self, key: bytes, value: int, *, label: str = "") -> int:
+        """As `logdb.Database.min`."""
+        return await self._fold(Fold(MIN, key, value), label)
+
+    async def max(self, key: bytes, value: int, *, label: str = "") -> int:
+        """As `logdb.Database.max`."""
+        return await self._fold(Fold(MAX, key, value), label)
+
+    async def _fold(self, fold: Fold, label: str) -> int:
+        check_fold(fold)
+        return (await self._host.write({}, label, (), (), 0, (fold,)))[0]
 
     async def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes:
         """As `logdb.Database.append`."""

@@ -9,6 +9,7 @@
     |-- VersionTrimmed          give up    the version was compacted away; error.oldest is the oldest one left
     |-- FutureVersion           give up    the version does not exist yet; error.newest is the newest one
     |-- ReadOnly                give up    a write through a database or transaction that only reads
+    |-- NotANumber              give up    a key to add to, or to take a minimum or maximum with, holds no number
     |-- UniqueViolation         give up    another row has the same values of the fields of a unique index
     |-- WriterFenced            give up    another writer has taken over the exclusive log; nothing was appended
     |-- TableMismatch           give up    a table or an index was created with other types, format or fields
@@ -51,6 +52,7 @@ __all__ = [
     "LimitExceeded",
     "LogDBError",
     "NotADatabase",
+    "NotANumber",
     "OutcomeUnknown",
     "ProtocolMismatch",
     "ReadOnly",
@@ -173,6 +175,18 @@ class UniqueViolation(LogDBError):
         super().__init__(
             f"the row {key!r:.100} of the table {table!r} has {fields!r:.200} in the unique index {index!r}, as the row"
             f" {holder!r:.100} has; nothing was written"
+        )
+
+
+class NotANumber(LogDBError):
+    """`add`, `min` or `max` was refused: the value of `key` is no decimal number of at most 100 digits, or would not be
+    one afterwards. Nothing was written."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        super().__init__(
+            f"the value of key {shown(key)} is no decimal number of at most 100 digits, or would not be one after this"
+            " transaction; nothing was written: put a number there, or delete the key"
         )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from logdb.clients.cluster_backend import ClusterBackend
 from logdb.clients.core_client import unwrap
+from logdb.clients.folded_commits import with_folded_values
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.leases import RENEWAL_NS
 from logdb.cluster.compaction.records import copies_of
@@ -33,7 +34,16 @@ from logdb.errors import Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Trimmed
 from logdb.log.segments.format import FRAME, FRAME_BYTES, FRAME_MAGIC
-from logdb.store.records import COMMIT, PART, RELOCATION, Place, decode_commit, decode_relocation
+from logdb.store.records import (
+    COMMIT,
+    PART,
+    RELOCATION,
+    Place,
+    decode_commit,
+    decode_relocation,
+    encode_commit,
+    has_folds,
+)
 from spark_export.frames import MemoryFrames
 from spark_export.places import Records
 from spark_export.remote_source import Floor, Layout, RemoteSource, prefetched
@@ -141,7 +151,7 @@ class ClusterSource(RemoteSource[ClusterBackend]):
                     what = f"no replica has answered within {host.timeout_s:g} s"
                     raise Unavailable(f"the log of {host.path} cannot be read from record {first} on: {what}")
                 first = batch.end
-                yield batch
+                yield batch._replace(records=await self._with_folded_values(batch.records))
         except Trimmed as error:
             raise VersionTrimmed(first - 1, error.oldest - 1) from error
         except LogFailed as error:
@@ -149,6 +159,22 @@ class ClusterSource(RemoteSource[ClusterBackend]):
         finally:
             if subscription and not host.closed:
                 host.put(log.Close(subscription), None)
+
+    async def _with_folded_values(self, records: list[LogRecord]) -> list[LogRecord]:
+        """The records, those of commits with folds as if they had written the values plainly. A record that was not
+        applied has other values there, which no reader takes."""
+        at = [at for at, record in enumerate(records) if record.tag == COMMIT and has_folds(record.payload)]
+        if not at:
+            return records
+        records = list(records)
+        commits = [decode_commit(records[index].payload, records[index].gsn) for index in at]
+        asking = [
+            with_folded_values(commit, records[index].gsn, self._host.call)
+            for index, commit in zip(at, commits, strict=True)
+        ]
+        for index, commit in zip(at, await asyncio.gather(*asking), strict=True):
+            records[index] = records[index]._replace(payload=encode_commit(commit))
+        return records
 
     def records(
         self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int, *, copies: bool

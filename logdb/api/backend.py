@@ -19,7 +19,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from logdb.api.results import Change, Compacted
-from logdb.store.records import Condition, Range, TxnId
+from logdb.store.records import Condition, Fold, Range, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.transaction import Reader, Workspace
 from logdb.txn.validation import Verdict
@@ -95,10 +95,11 @@ class Backend(Reader, Protocol):
         conditions: Sequence[Condition] = (),
         deletes: Sequence[Range] = (),
         appended: int = 0,
+        folds: Sequence[Fold] = (),
     ) -> Written:
-        """Delete the ranges `deletes` and write all if all conditions hold. The keys of the last `appended` of `writes`
-        are of `records.unversioned_key`, and get the version of the commit. Raises OutcomeUnknown, ReadOnly,
-        LimitExceeded."""
+        """Delete the ranges `deletes`, write all and make `folds` if all conditions hold. The keys of the last
+        `appended` of `writes` are of `records.unversioned_key`, and get the version of the commit. Raises
+        OutcomeUnknown, ReadOnly, LimitExceeded, NotANumber."""
 
     def begin_work(self, work: Workspace) -> Reader:
         """Set a transaction's snapshot, and return its reader; the snapshot stays readable until `end` or `commit`.
@@ -112,7 +113,7 @@ class Backend(Reader, Protocol):
     def commit(self, work: Workspace) -> int:
         """Commit the reads and writes of a transaction. Returns its version, which is durable.
 
-        Raises ConflictError, VersionTrimmed, OutcomeUnknown, ReadOnly, LimitExceeded.
+        Raises ConflictError, VersionTrimmed, OutcomeUnknown, ReadOnly, LimitExceeded, NotANumber.
         """
 
     def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:

@@ -26,10 +26,11 @@ from logdb.store.arguments import (
     checked_wait,
     watched_keys,
 )
+from logdb.store.folds import ADD, MAX, MIN, check_fold
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.ranges import check_prefix, key_range, range_to_delete, scan_ranges
-from logdb.store.records import Condition, TxnId, unversioned_key, versioned_key
+from logdb.store.records import Condition, Fold, TxnId, unversioned_key, versioned_key
 from logdb.tables.codecs import Codec
 from logdb.tables.operations import Definition
 from logdb.tables.table import Table
@@ -288,6 +289,29 @@ class Database:
     def delete_prefix(self, prefix: bytes, *, label: str = "") -> int:
         """As `delete_range`, for the keys that begin with `prefix`; b"" deletes all keys."""
         return self._host.write({}, label, (), range_to_delete(None, None, prefix))[0]
+
+    def add(self, key: bytes, n: int, *, label: str = "") -> int:
+        """Add `n` to the number under `key`; a key that does not exist counts as 0. Returns the version, once it is
+        durable.
+
+        The value is a decimal number as text, as b"-12", of at most 100 digits. Commits that add to a key do not
+        conflict with each other, wherever they come from. See `Transaction.add`. `label`: as `put`.
+
+        Raises as `put`, and NotANumber if the key holds something else.
+        """
+        return self._fold(Fold(ADD, key, n), label)
+
+    def min(self, key: bytes, value: int, *, label: str = "") -> int:
+        """Set the number under `key` to `value`, unless it is smaller already. All else as `add`."""
+        return self._fold(Fold(MIN, key, value), label)
+
+    def max(self, key: bytes, value: int, *, label: str = "") -> int:
+        """Set the number under `key` to `value`, unless it is larger already. All else as `add`."""
+        return self._fold(Fold(MAX, key, value), label)
+
+    def _fold(self, fold: Fold, label: str) -> int:
+        check_fold(fold)
+        return self._host.write({}, label, (), (), 0, (fold,))[0]
 
     def append(self, prefix: bytes, value: bytes, *, label: str = "") -> bytes:
         """Write `value` under a new key, which the commit makes of `prefix` and its version. Returns the key, once it

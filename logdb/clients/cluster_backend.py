@@ -29,6 +29,7 @@ from logdb.errors import (
     DatabaseClosed,
     FutureVersion,
     LogDBError,
+    NotANumber,
     Unavailable,
 )
 from logdb.log.contract import LogFailed
@@ -39,7 +40,7 @@ from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Condition, Range, TxnId
+from logdb.store.records import Condition, Fold, Range, TxnId
 from logdb.system.forking import own
 from logdb.transport.discovery import client_hello, mapping_servers
 from logdb.txn.coordinator import Outcome, Status
@@ -297,19 +298,28 @@ class ClusterBackend(RequestBackend):
         conditions: Sequence[Condition] = (),
         deletes: Sequence[Range] = (),
         appended: int = 0,
+        folds: Sequence[Fold] = (),
     ) -> tuple[int, Verdict]:
         """See `Backend.write`."""
         if label != "":
             check_label(label)
         self.speculation.forget(writes)  # the next transaction reads them from a server
+        self.speculation.forget(fold.key for fold in folds)
         self.speculation.forget_ranges(deletes)
         request = calls.Commit(
-            writes, label=label, conditions=tuple(conditions), deletes=tuple(deletes), appended=appended
+            writes,
+            label=label,
+            conditions=tuple(conditions),
+            deletes=tuple(deletes),
+            appended=appended,
+            folds=tuple(folds),
         )
         committed = await self._commit(request)
         verdict = committed.verdict
         if verdict.reason is Reason.CONFLICT:
             raise Unavailable("nothing was written, and the servers no longer have the reason; try again")
+        if verdict.reason is Reason.NOT_A_NUMBER:
+            raise NotANumber(verdict.key)
         if not verdict.committed and verdict.reason is not Reason.CONDITION:
             raise Unavailable(SETTLED)
         return committed.version, verdict
@@ -381,6 +391,7 @@ class ClusterBackend(RequestBackend):
         if work.writes_nothing:
             return work.snapshot
         self.speculation.forget_ranges(work.deletes)
+        self.speculation.forget(work.folds)
         request = calls.Commit(
             dict(work.all_writes),
             work.snapshot,
@@ -390,6 +401,7 @@ class ClusterBackend(RequestBackend):
             txn_id=work.known_id,
             deletes=tuple(work.deletes),
             appended=work.append_count,
+            folds=tuple(work.all_folds),
             holder=work,
         )
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
@@ -403,6 +415,8 @@ class ClusterBackend(RequestBackend):
                 raise ConflictError(key, version, committed.winner, work.snapshot, in_range=verdict.in_range)
             if verdict.reason is Reason.TOO_OLD:
                 raise ConflictError.compacted(work.snapshot)
+            if verdict.reason is Reason.NOT_A_NUMBER:
+                raise NotANumber(verdict.key)
             if not verdict.committed:
                 raise Unavailable(SETTLED)
         return committed.version
@@ -418,15 +432,19 @@ class ClusterBackend(RequestBackend):
                 txn_id=work.known_id,
                 deletes=tuple(work.deletes),
                 appended=work.append_count,
+                folds=tuple(work.all_folds),
                 holder=work,
             )
             committed = await self._commit(request)
             is_applied, reason = committed.verdict.committed, committed.verdict.reason
+            if reason is Reason.NOT_A_NUMBER:
+                raise NotANumber(committed.verdict.key)
             if not is_applied and reason not in (Reason.CONDITION, Reason.CONFLICT):  # CONFLICT: an old verdict
                 raise Unavailable(SETTLED)
             return ConditionalReply(committed.version, is_applied, committed.is_contended)
 
         self.speculation.forget_ranges(work.deletes)
+        self.speculation.forget(work.folds)
         return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:
@@ -435,7 +453,8 @@ class ClusterBackend(RequestBackend):
         for feed in [feed for feed in self._feeds if not feed.is_placed]:
             await feed.placed()
         if self._placement is not None:
-            for key in request.writes:  # an error of the placement is raised here, not in the core
+            # An error of the placement is raised here, not in the core.
+            for key in (*request.writes, *(fold.key for fold in request.folds)):
                 check_shard(self._placement(key))
         committing = self.put(request, self.timeout_s)
         self._committing.add(committing)

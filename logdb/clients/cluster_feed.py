@@ -16,11 +16,12 @@ from typing import Any, Protocol
 from logdb.api.backend import AsyncChangeFeed
 from logdb.api.results import Change
 from logdb.clients.core_client import unwrap
+from logdb.clients.folded_commits import with_folded_values
 from logdb.cluster.client import requests as calls
 from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
-from logdb.store.records import COMMIT, Place, Value, decode_commit
+from logdb.store.records import COMMIT, Commit, Place, Value, decode_commit
 from logdb.store.watched import Watched
 
 
@@ -160,15 +161,28 @@ class ClusterFeed(AsyncChangeFeed):
         except VersionTrimmed as error:  # no server has the outcomes of these commits
             raise VersionTrimmed(self._seen, error.oldest) from error
         aborted_gsns = set(aborted)
+        applied = [record for record in records if record.gsn not in aborted_gsns]
         changes = []
-        for gsn, time, _, payload in records:
-            if gsn not in aborted_gsns:
-                commit = decode_commit(payload, gsn)
-                watched, deleted = self._watched.part_of(commit)
-                if watched or deleted:
-                    values = await asyncio.gather(*(self._load(key, value, gsn) for key, value in watched.items()))
-                    changes.append(Change(gsn, time, commit.label, dict(zip(watched, values, strict=True)), deleted))
+        for (gsn, time, _, _), commit in zip(applied, await self._commits(applied), strict=True):
+            watched, deleted = self._watched.part_of(commit)
+            if watched or deleted:
+                values = await asyncio.gather(*(self._load(key, value, gsn) for key, value in watched.items()))
+                changes.append(Change(gsn, time, commit.label, dict(zip(watched, values, strict=True)), deleted))
         return changes
+
+    async def _commits(self, applied: list[LogRecord]) -> list[Commit]:
+        """The commits of records that were applied, with the values of the folds that are watched."""
+        commits = [decode_commit(record.payload, record.gsn) for record in applied]
+        asking = {}
+        for at, (record, commit) in enumerate(zip(applied, commits, strict=True)):
+            if folds := [fold for fold in commit.folds if self._watched.has(fold.key)]:
+                asking[at] = with_folded_values(commit._replace(folds=folds), record.gsn, self._client.call)
+        try:
+            for at, commit in zip(asking, await asyncio.gather(*asking.values()), strict=True):
+                commits[at] = commit
+        except VersionTrimmed as error:
+            raise VersionTrimmed(self._seen, error.oldest) from error
+        return commits
 
     async def _load(self, key: bytes, value: Value, version: int) -> bytes | None:
         if not isinstance(value, Place):

@@ -17,7 +17,7 @@ from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, VersionTr
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Condition, Range, TxnId
+from logdb.store.records import Condition, Fold, Range, TxnId
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.measures import decode_measures
 from logdb.txn.speculation import ConditionalReply, SpeculatedWrites, Speculation
@@ -31,6 +31,7 @@ from logdb.wire.database_codec import (
     conditions_to,
     entries_from,
     fill_request,
+    folds_to,
     keys_to,
     ranges_to,
     values_from,
@@ -239,14 +240,16 @@ class RemoteBackend(RequestBackend):
         conditions: Sequence[Condition] = (),
         deletes: Sequence[Range] = (),
         appended: int = 0,
+        folds: Sequence[Fold] = (),
     ) -> tuple[int, Verdict]:
         """See `Backend.write`."""
         if label != "":
             check_label(label)
         self.speculation.forget(writes)  # the next transaction reads them from a server
+        self.speculation.forget(fold.key for fold in folds)
         self.speculation.forget_ranges(deletes)
         txn_id = self.new_txn_id()
-        request, large = _write_request(txn_id, writes, label, conditions, deletes, appended)
+        request, large = _write_request(txn_id, writes, label, conditions, deletes, appended, folds)
         response = await self.connection.call(request, txn_id, large=large)
         if response.HasField("undone"):
             failed = tuple(response.undone.failed)
@@ -347,6 +350,9 @@ class RemoteBackend(RequestBackend):
         if work.deletes:
             commit.deletes.extend(keys_to(work.deletes))
             self.speculation.forget_ranges(work.deletes)
+        if work.folds:
+            commit.folds.extend(folds_to(work.all_folds))
+            self.speculation.forget(work.folds)
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
             try:
                 return (await self.connection.call(request, txn_id, large=large)).version
@@ -363,12 +369,13 @@ class RemoteBackend(RequestBackend):
 
         async def send(conditions: list[Condition]) -> ConditionalReply:
             request, large = _write_request(
-                txn_id, work.all_writes, work.label, conditions, work.deletes, work.append_count
+                txn_id, work.all_writes, work.label, conditions, work.deletes, work.append_count, work.all_folds
             )
             response = await self.connection.call(request, txn_id, large=large)
             return ConditionalReply(response.version, not response.HasField("undone"), response.wanted)
 
         self.speculation.forget_ranges(work.deletes)
+        self.speculation.forget(work.folds)
         return await self.speculation.commit(work.writes, work.read_set.keys, speculated, send)
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
@@ -590,6 +597,7 @@ def _write_request(
     conditions: Sequence[Condition],
     deletes: Sequence[Range],
     appended: int,
+    folds: Sequence[Fold],
 ) -> tuple[pb.Request, list[bytes]]:
     """The request, and the large values that are sent beside it."""
     request = pb.Request()
@@ -604,6 +612,8 @@ def _write_request(
         write.deletes.extend(keys_to(deletes))
     if appended:
         write.appended = appended
+    if folds:
+        write.folds.extend(folds_to(folds))
     return request, large
 
 

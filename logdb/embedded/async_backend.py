@@ -21,7 +21,7 @@ from logdb.embedded.feed import Feed
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Condition, Range, TxnId
+from logdb.store.records import Condition, Fold, Range, TxnId
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import Verdict
 
@@ -257,10 +257,11 @@ class CoroutineBackend(AsyncBackend):
         conditions: Sequence[Condition] = (),
         deletes: Sequence[Range] = (),
         appended: int = 0,
+        folds: Sequence[Fold] = (),
     ) -> asyncio.Future[tuple[int, Verdict]]:
         """See `Backend.write`: the record is ordered now, the future done when it is durable."""
         written = self.embedded.commits.submit(
-            writes, label=label, conditions=conditions, deletes=deletes, appended=appended
+            writes, label=label, conditions=conditions, deletes=deletes, appended=appended, folds=folds
         )
         return self.acknowledgements.wait(written[0], written)
 

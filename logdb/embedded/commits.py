@@ -16,6 +16,7 @@ from logdb.errors import (
     ConflictError,
     DatabaseClosed,
     LogDBError,
+    NotANumber,
     OutcomeUnknown,
     ReadOnly,
     TransactionTooLarge,
@@ -23,6 +24,7 @@ from logdb.errors import (
     VersionTrimmed,
 )
 from logdb.log.contract import LogFailed, Trimmed
+from logdb.store.folds import folded_commit
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.overlay import ENTRY_BYTES
 from logdb.store.pacing import Pacer
@@ -32,6 +34,7 @@ from logdb.store.records import (
     VALUE,
     Commit,
     Condition,
+    Fold,
     Place,
     Range,
     TxnId,
@@ -92,13 +95,15 @@ class Commits:
         conditions: Sequence[Condition] = (),
         deletes: Sequence[Range] = (),
         appended: int = 0,
+        folds: Sequence[Fold] = (),
         txn_id: TxnId | None = None,
     ) -> tuple[int, Verdict]:
         """Order a commit record and decide it: (version, verdict). The keys of the last `appended` of `writes` are made
-        from its version. Neither is durable yet: the caller waits for that
-        before it acknowledges (EMB-1).
+        from its version, and what `folds` write from the map just before. Neither is durable yet: the caller waits for
+        that before it acknowledges (EMB-1).
 
-        Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed, OutcomeUnknown (ordered and not decided).
+        Raises NotANumber, Unavailable (nothing was ordered), ReadOnly, DatabaseClosed, OutcomeUnknown (ordered and not
+        decided).
         """
         machine = self._machine
         values = cast("Mapping[bytes, Value]", writes)
@@ -123,12 +128,14 @@ class Commits:
                 if large:
                     values = self._append_values(writes, large, digests)
                 commit = Commit(client, sequence, values, snapshot, label, reads, ranges, conditions, deletes, appended)
+                if folds:
+                    commit = self._folded(commit._replace(folds=folds))
                 payload = encode_commit(commit)
                 if len(payload) > MAX_TRANSACTION_BYTES:
                     raise TransactionTooLarge(len(payload), MAX_TRANSACTION_BYTES, ", with what it has read,")
                 gsn = machine.log.order(((COMMIT, payload),))
                 verdict = machine.coordinator.deliver(gsn, commit.ordered_at(gsn) if appended else commit)
-            except (Unavailable, ReadOnly, DatabaseClosed, TransactionTooLarge):
+            except (Unavailable, ReadOnly, DatabaseClosed, TransactionTooLarge, NotANumber):
                 raise
             except LogFailed as error:
                 raise machine.log_failed(error) from error
@@ -143,6 +150,16 @@ class Commits:
         if checkpointer is not None and (active > machine.overlay_bytes or large or not gsn % CHECK_EVERY):
             checkpointer.maybe_checkpoint()
         return gsn, verdict
+
+    def _folded(self, commit: Commit) -> Commit:
+        """The commit, which comes next, with plain writes instead of its folds. Raises NotANumber."""
+        coordinator = self._machine.coordinator
+        try:
+            return folded_commit(commit, lambda key: coordinator.map.value(key, coordinator.applied))
+        except NotANumber:
+            if coordinator.outcome(TxnId(commit.client, commit.sequence)).status is Status.NOT_FOUND:
+                raise
+            return commit._replace(folds=())  # its transaction was decided before, so it will not be applied
 
     def _append_values(
         self,
@@ -195,10 +212,13 @@ class Commits:
         conditions: Sequence[Condition] = (),
         deletes: Sequence[Range] = (),
         appended: int = 0,
+        folds: Sequence[Fold] = (),
     ) -> tuple[int, Verdict]:
         """Delete the ranges `deletes` and write all if all conditions hold: (version, verdict), durable. Raises as
         `submit` and `acknowledge`."""
-        written = self.submit(writes, label=label, conditions=conditions, deletes=deletes, appended=appended)
+        written = self.submit(
+            writes, label=label, conditions=conditions, deletes=deletes, appended=appended, folds=folds
+        )
         self.acknowledge(written[0])
         return written
 
@@ -216,6 +236,7 @@ class Commits:
                 ranges=work.guarded_ranges,
                 deletes=work.deletes,
                 appended=work.append_count,
+                folds=work.all_folds,
                 txn_id=work.known_id,
             )
         finally:

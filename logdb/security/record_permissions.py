@@ -15,6 +15,7 @@ from logdb.errors import AccessDenied
 from logdb.log.contract import Record
 from logdb.log.engine import all_engines
 from logdb.store.conditions import check as check_condition
+from logdb.store.folds import check_fold
 from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_label, check_pin
 from logdb.store.ranges import MAX_BOUND_BYTES
 from logdb.store.records import COMMIT, PIN, PLACEMENT, VALUE, decode_commit, decode_pin
@@ -59,6 +60,8 @@ def _check_commit(payload: bytes) -> None:
             raise ValueError(f"a range is bounded by more than {MAX_BOUND_BYTES:,} bytes")
     for condition in commit.conditions:
         check_condition(condition)
+    for fold in commit.folds:
+        check_fold(fold)
 
 
 def _check_value(payload: bytes) -> None:

@@ -21,6 +21,7 @@ from logdb.wire.database_codec import (
     checked_writes,
     conditions_from,
     deletes_from,
+    folds_from,
     ranges_from,
 )
 from logdb.wire.limits import WireError
@@ -82,6 +83,7 @@ class WriteRequests:
             conditions=conditions_from(write.conditions) if write.conditions else (),
             deletes=deletes_from(write.deletes) if write.deletes else (),
             appended=checked_appended(writes, write.appended),
+            folds=folds_from(write.folds, writes) if write.folds else (),
             txn_id=txn_id,
         )
         contended = any(self._leases.is_contended(condition.key) for condition in write.conditions)
@@ -164,6 +166,7 @@ class WriteRequests:
                 ranges=ranges_from(commit.ranges),
                 deletes=deletes_from(commit.deletes) if commit.deletes else (),
                 appended=checked_appended(writes, commit.appended),
+                folds=folds_from(commit.folds, writes) if commit.folds else (),
                 txn_id=txn_id,
             )
         finally:

@@ -138,6 +138,11 @@ class KeyMap:
         """
         return self._loaded(key, self._found(key, at))
 
+    def value(self, key: bytes, at: int) -> Value:
+        """The value of `entry`, without reading large values from the log."""
+        entry = self.entry(key, at)
+        return None if entry is None else entry[1]
+
     def written(self, key: bytes, at: int) -> Entry | None:
         """As `entry`, without range deletes."""
         return self._loaded(key, self._found_written(key, at))

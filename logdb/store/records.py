@@ -39,16 +39,13 @@ FORMAT: Final = 1
 HAS_READS: Final = 1
 HAS_DELETES: Final = 2
 """The record deletes ranges, which stand behind the conditions. Such a record has `HAS_READS`, too."""
+HAS_FOLDS: Final = 8
+"""The record has folds, which stand behind the range deletes. Such a record has `HAS_READS`, too."""
 HAS_APPENDS: Final = 4
 """The keys of the last writes get their version when the record is ordered; the last four bytes of the record are the
 number of these writes. Such a record has `HAS_READS`, too."""
-COMMIT_FLAGS: Final = (
-    0,
-    HAS_READS,
-    HAS_READS | HAS_DELETES,
-    HAS_READS | HAS_APPENDS,
-    HAS_READS | HAS_DELETES | HAS_APPENDS,
-)
+COMMIT_FLAGS: Final = (0, *range(HAS_READS, 2 * HAS_FOLDS, 2))
+"""All sets of the flags above that have `HAS_READS`, and none."""
 VERSION_BYTES: Final = 8
 INDEX_BYTES: Final = 4
 APPENDED_BYTES: Final = VERSION_BYTES + INDEX_BYTES
@@ -154,6 +151,28 @@ class Condition(NamedTuple):
     operand: bytes | Place | int | None = None
 
 
+MAX_DIGITS: Final = 100
+"""The most digits of a number in a value that folds work on."""
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,%d}" % MAX_DIGITS)
+
+
+def number_in(value: object) -> int | None:
+    """The number that a value holds as decimal text; None: it holds none."""
+    return int(value) if value.__class__ is bytes and _NUMBER.fullmatch(value) else None
+
+
+class Fold(NamedTuple):
+    """A change of a key's number that does not depend on when it is made (`store/folds.py`).
+
+    `operator`: one of `folds.OPERATORS`. `operand`: the number to add, or that the value becomes if it is larger or
+    smaller.
+    """
+
+    operator: int
+    key: bytes
+    operand: int
+
+
 class DeletedRange(NamedTuple):
     """The commit at `version` has deleted the keys of [start, end); end None: to the last key."""
 
@@ -175,7 +194,8 @@ class Commit(NamedTuple):
 
     `snapshot`: the version at which `reads` (keys) and `ranges` were read. `deletes`: ranges whose keys it deletes,
     before it writes `writes`. `appended`: the keys of the last `appended` writes are made by `unversioned_key`, and get
-    the record's GSN when it is ordered (`ordered_at`).
+    the record's GSN when it is ordered (`ordered_at`). `folds`: in their order; what they write follows from the map
+    just before the record, so only records of clusters have any (`store/folds.py`).
     """
 
     client: int
@@ -188,6 +208,7 @@ class Commit(NamedTuple):
     conditions: Sequence[Condition] = ()
     deletes: Sequence[Range] = ()
     appended: int = 0
+    folds: Sequence[Fold] = ()
 
     def ordered_at(self, gsn: int) -> Commit:
         """This commit with the keys that its appends have if its record is at `gsn`. A made key replaces the same key
@@ -213,8 +234,8 @@ def versioned_key(key: bytes, version: int) -> bytes:
 
 def encode_commit(commit: Commit) -> bytes:
     """The payload of a COMMIT record."""
-    client, sequence, writes, snapshot, label, reads, ranges, conditions, deletes, appended = commit
-    if not (reads or ranges or conditions or label or deletes or appended):
+    client, sequence, writes, snapshot, label, reads, ranges, conditions, deletes, appended, folds = commit
+    if not (reads or ranges or conditions or label or deletes or appended or folds):
         if len(writes) == 1:
             ((key, value),) = writes.items()
             if type(value) is bytes:
@@ -224,6 +245,7 @@ def encode_commit(commit: Commit) -> bytes:
         return _encoded(parts, writes)
     name = label.encode()
     flags = HAS_READS | (HAS_DELETES if deletes else 0) | (HAS_APPENDS if appended else 0)
+    flags |= HAS_FOLDS if folds else 0
     parts = [
         COMMIT_HEAD.pack(FORMAT, flags, client, sequence, len(writes)),
         COMMIT_MORE.pack(snapshot, len(name), len(reads), len(ranges), len(conditions)),
@@ -243,6 +265,11 @@ def encode_commit(commit: Commit) -> bytes:
         rest.append(_COUNT.pack(len(deletes)))
     for start, end in deletes:
         rest.append(_encoded_range(start, end))
+    if folds:
+        rest.append(_COUNT.pack(len(folds)))
+    for operator, key, number in folds:
+        rest.append(_OPERATOR.pack(operator))
+        _write_items(rest, ((key, b"%d" % number),))
     if appended:
         rest.append(_COUNT.pack(appended))
     return _encoded(parts, writes, rest)
@@ -321,6 +348,13 @@ def decode_commit(payload: bytes, gsn: int) -> Commit:
                 if deleted[1] is not None and deleted[0] >= deleted[1]:
                     raise MalformedRecord("commit record: a range that it deletes is empty")
                 deletes.append(deleted)
+        folds: list[Fold] = []
+        if flags & HAS_FOLDS:
+            (fold_count,) = _COUNT.unpack_from(payload, at)
+            at += _COUNT.size
+            for _ in range(fold_count):
+                fold, at = _read_fold(payload, at, writes)
+                folds.append(fold)
         appended = 0
         if flags & HAS_APPENDS:
             (appended,) = _COUNT.unpack_from(payload, at)
@@ -331,8 +365,22 @@ def decode_commit(payload: bytes, gsn: int) -> Commit:
         raise MalformedRecord(f"commit record of {len(payload)} bytes: {error}") from error
     if at != len(payload):
         _trailing(payload, at)
-    commit = Commit(client, sequence, writes, snapshot, label, reads, ranges, conditions, deletes, appended)
+    commit = Commit(client, sequence, writes, snapshot, label, reads, ranges, conditions, deletes, appended, folds)
     return commit.ordered_at(gsn) if gsn else commit
+
+
+def has_folds(payload: bytes) -> bool:
+    """Whether the payload of a COMMIT record has folds."""
+    return len(payload) > 1 and payload[1] & HAS_FOLDS != 0
+
+
+def _read_fold(payload: bytes, at: int, writes: Mapping[bytes, Value]) -> tuple[Fold, int]:
+    operator = payload[at]
+    ((key, raw),), at = _read_pairs(payload, at + 1, 1)
+    operand = number_in(raw)
+    if operand is None or not 0 < operator <= LAST_FOLD_OPERATOR or key in writes:
+        raise MalformedRecord(f"commit record: no fold has operator {operator} and this operand, or its key is written")
+    return Fold(operator, key, operand), at
 
 
 def are_appends(writes: Mapping[bytes, object], appended: int) -> bool:
@@ -354,6 +402,8 @@ def _read_range(payload: bytes, at: int) -> tuple[Range, int]:
 
 FIRST_VERSION_OPERATOR: Final = 16
 """Operators from this number on compare versions: their operand is an integer."""
+LAST_FOLD_OPERATOR: Final = 3
+"""The largest operator of a fold."""
 
 
 class Decision(NamedTuple):

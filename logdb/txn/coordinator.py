@@ -18,7 +18,9 @@ from enum import Enum
 from struct import Struct
 from typing import NamedTuple
 
+from logdb.errors import NotANumber
 from logdb.log.contract import LogRecord
+from logdb.store.folds import folded_commit
 from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     COMMIT,
@@ -79,6 +81,11 @@ def floor_of(head: Iterable[tuple[bytes, bytes]]) -> int:
     return next((int(_U64.unpack(raw)[0]) for row, raw in head if row == _FLOOR_ROW), 0)
 
 
+def deletions_of(head: Iterable[tuple[bytes, bytes]]) -> list[DeletedRange]:
+    """The range deletes in rows of `Coordinator.head`, in order."""
+    return [decode_deleted_range(raw)[0] for row, raw in head if row.startswith(_DELETION_ROWS)]
+
+
 def _is_before(value: Value, reach: int) -> bool:
     return isinstance(value, Place) and value.gsn < reach
 
@@ -117,7 +124,7 @@ class Coordinator:
     def deliver(self, gsn: int, commit: Commit) -> Verdict:
         """Decide the commit record at `gsn` and apply its writes if it committed."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
-        client, sequence, writes, _, label, reads, ranges, conditions, deletes, appended = commit
+        client, sequence, writes, _, label, reads, ranges, conditions, deletes, appended, folds = commit
         assert not appended, "the keys of appends are made before"
         if gsn <= self._trusted_through:
             verdict = self._trusted_verdict(gsn, commit)
@@ -133,6 +140,11 @@ class Coordinator:
                     break
         if self.reach and verdict is COMMITTED and any(_is_before(value, self.reach) for value in writes.values()):
             verdict = Verdict(Reason.TOO_OLD)
+        if folds and verdict is COMMITTED:
+            try:
+                writes = folded_commit(commit, lambda key: self.map.value(key, gsn - 1)).writes
+            except NotANumber as error:
+                verdict = Verdict(Reason.NOT_A_NUMBER, error.key)
         if verdict is COMMITTED:
             self.map.apply(gsn, writes, deletes)
             self.counts.commits += 1

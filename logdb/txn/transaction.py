@@ -6,7 +6,7 @@ The bookkeeping (`Workspace`, `RangeRead`) is separate from the reading, which a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Protocol, TypeVar, overload
@@ -17,11 +17,12 @@ from logdb.errors import ConflictError, LogDBError, ReadOnly, shown
 from logdb.named_logs import TransactionLog
 from logdb.retention.expiry import expiry_rows, size_of_rows, ttl_ms
 from logdb.store.arguments import check_items, listed
+from logdb.store.folds import ADD, MAX, MIN, check_fold, folded, joined_fold
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_label, check_size, check_value
 from logdb.store.range_deletions import NOTHING
 from logdb.store.ranges import ScanRange, check_prefix, joined, key_range, range_to_delete, scan_ranges
-from logdb.store.records import INDEX_BYTES, Range, TxnId, unversioned_key, versioned_key
+from logdb.store.records import INDEX_BYTES, Fold, Range, TxnId, unversioned_key, versioned_key
 from logdb.txn.speculation import SpeculatedWrites
 
 D = TypeVar("D")
@@ -119,6 +120,7 @@ class Workspace:
         self.read_set = ReadSet()
         self.writes: dict[bytes, bytes | None] = {}
         self.appends: dict[bytes, bytes] = {}
+        self.folds: dict[bytes, list[Fold]] = {}
         self._ttls: dict[bytes, int] = {}
         self._appended_to: dict[bytes, int] = {}
         self._deletes: list[Range] = []
@@ -168,7 +170,7 @@ class Workspace:
     @property
     def writes_nothing(self) -> bool:
         """Whether the transaction has only read."""
-        return not (self.writes or self._deletes or self.appends)
+        return not (self.writes or self._deletes or self.appends or self.folds)
 
     @property
     def all_writes(self) -> dict[bytes, bytes | None]:
@@ -177,6 +179,11 @@ class Workspace:
         if not self.append_count:
             return self.writes
         return {**self.writes, **self.appends, **expiry_rows(self._ttls.items())}
+
+    @property
+    def all_folds(self) -> list[Fold]:
+        """The folds, those of one key in their order."""
+        return list(chain.from_iterable(self.folds.values()))
 
     @property
     def append_count(self) -> int:
@@ -211,6 +218,18 @@ class Workspace:
                 left.append(key)
         self.read_set.keys.update(left)
         return left
+
+    def folded_value(self, key: bytes, value: bytes | None) -> bytes:
+        """The value of `key` after own folds; `value`: that in the snapshot. Raises NotANumber."""
+        return folded(self.folds[key], lambda _: value)[key]
+
+    def with_folds(self, found: Iterable[tuple[bytes, bytes]], keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The rows `found` in the snapshot, and what own folds make of those of `keys`. Raises NotANumber."""
+        values = dict(found)
+        if self.folds:
+            folds = [fold for key in keys for fold in self.folds.get(key, ())]
+            values.update(folded(folds, values.get))
+        return values
 
     def has_deleted(self, key: bytes) -> bool:
         """Whether a range that the transaction deletes covers `key`. A later write of the key counts more."""
@@ -251,6 +270,44 @@ class Workspace:
             else:
                 self.put(key, value, ttl=ttl)
 
+    def add(self, key: bytes, n: int) -> None:
+        """Add `n` to the number under `key` when the transaction commits; a key that does not exist counts as 0.
+
+        The value is a decimal number as text, as b"-12". The key is not read, so transactions that add to it do not
+        conflict with each other; a transaction that has read it conflicts with them. A read of the key in this
+        transaction sees the sum, and counts as a read. The commit raises NotANumber if the key holds something else;
+        here it is raised if this transaction has put it there. The key has no time to live afterwards, unless this
+        transaction has written it with one.
+
+        Raises as `put`, NotANumber, and ValueError for `n` with more than 100 digits.
+        """
+        self._fold(Fold(ADD, key, n))
+
+    def min(self, key: bytes, value: int) -> None:
+        """Set the number under `key` to `value` when the transaction commits, unless it is smaller already. All else as
+        `add`."""
+        self._fold(Fold(MIN, key, value))
+
+    def max(self, key: bytes, value: int) -> None:
+        """Set the number under `key` to `value` when the transaction commits, unless it is larger already. All else as
+        `add`."""
+        self._fold(Fold(MAX, key, value))
+
+    def _fold(self, fold: Fold) -> None:
+        self._check_writable()
+        check_fold(fold)
+        key = fold.key
+        if key in self.writes or self.has_deleted(key):
+            value = folded((fold,), self.writes.get)[key]
+            self._write(key, value, len(value), self._ttls.get(key))
+            return
+        if self.appends:
+            self._check_not_both(key, self.appends)
+        size = self._size + len(key) + len(b"%d" % fold.operand)
+        check_size(size)
+        self._size = size
+        joined_fold(self.folds.setdefault(key, []), fold)
+
     def append(self, prefix: bytes, value: bytes) -> None:
         """Write `value` under a new key that the commit makes: `prefix`, the version of the commit (8 bytes), and the
         number of earlier appends to the prefix in this transaction (4 bytes), both big endian.
@@ -269,11 +326,12 @@ class Workspace:
             raise ValueError(f"a transaction appends at most 2^32 values to prefix {shown(prefix)}")
         key = unversioned_key(prefix, index)
         self._check_not_both(key, self.writes)
+        self._check_not_both(key, self.folds)
         size = self._size + len(key) + len(value)
         check_size(size)
         self._size, self.appends[key], self._appended_to[prefix] = size, value, index + 1
 
-    def _check_not_both(self, key: bytes, others: Mapping[bytes, bytes | None]) -> None:
+    def _check_not_both(self, key: bytes, others: Container[bytes]) -> None:
         if key in others:
             raise ValueError(f"key {shown(key)} is that of an append before it gets its version")
 
@@ -309,6 +367,8 @@ class Workspace:
                 self._ttls.pop(key, None)
                 if self._ordered is not None:
                     self._ordered.remove(key)
+            for key in [key for key in self.folds if start <= key and (end is None or key < end)]:
+                del self.folds[key]
             self._deletes.append((start, end))
             self._deleted = self._deleted.with_range(start, end, 1)
 
@@ -332,6 +392,8 @@ class Workspace:
         check_size(size)
         self._size = size
         self.writes[key] = value
+        if self.folds:
+            self.folds.pop(key, None)
         if ttl is not None:
             self._ttls[key] = ttl
         elif self._ttls:
@@ -408,6 +470,9 @@ class RangeRead:
         work, reverse, max_keys = self._work, self._reverse, FIRST_WRITES
         if work._deletes:
             rows = [row for row in rows if not work.has_deleted(row[0])]
+        if work.folds:
+            within = [key for key in work.folds if (low is None or low <= key) and (high is None or key < high)]
+            rows = sorted(work.with_folds(rows, within).items(), reverse=reverse)
         while work.writes:
             keys = work.written(low, high, reverse, max_keys)
             if not keys:
@@ -527,6 +592,8 @@ class Transaction(Workspace):
         else:
             self.read_set.keys.add(key)
             value = self.reader.get(key, self.snapshot)
+            if key in self.folds:
+                value = self.folded_value(key, value)
         return default if value is None else value
 
     def __getitem__(self, key: bytes) -> bytes:
@@ -543,7 +610,7 @@ class Transaction(Workspace):
         found: dict[bytes, bytes] = {}
         left = self.unread(listed(keys, "keys"), found)
         if left:
-            found.update(self.reader.multi_get(left, self.snapshot)[1])
+            found.update(self.with_folds(self.reader.multi_get(left, self.snapshot)[1], left))
         return found
 
     def scan(

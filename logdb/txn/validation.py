@@ -25,13 +25,15 @@ class Reason(Enum):
     DUPLICATE = "the log has an earlier record of the same transaction"
     TOO_OLD = "its snapshot was compacted away before it committed"
     DANGLING = "it refers to a record that is not before it in the log"
+    NOT_A_NUMBER = "a key that it adds to holds no number"
 
 
 class Verdict(NamedTuple):
     """How a commit record was decided.
 
-    `key`, `version`, `in_range`: for CONFLICT, the change that it conflicts with. `failed`: for CONDITION, the
-    positions of the conditions that did not hold. `first`: for DUPLICATE, the GSN of the transaction's first record.
+    `key`, `version`, `in_range`: for CONFLICT, the change that it conflicts with. `key`: for NOT_A_NUMBER, too.
+    `failed`: for CONDITION, the positions of the conditions that did not hold. `first`: for DUPLICATE, the GSN of the
+    transaction's first record.
     """
 
     reason: Reason

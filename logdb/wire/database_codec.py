@@ -15,9 +15,10 @@ from logdb.api.results import Change
 from logdb.embedded.large_values import IncomingValue, OutgoingValue
 from logdb.errors import LogDBError, TransactionTooLarge, ValueTooLarge, shown
 from logdb.store.conditions import check as check_condition
+from logdb.store.folds import check_fold
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size
 from logdb.store.ranges import MAX_BOUND_BYTES, ScanRange
-from logdb.store.records import Condition, Place, Range, are_appends
+from logdb.store.records import Condition, Fold, Place, Range, are_appends, number_in
 from logdb.txn.transaction import TransactionOver
 from logdb.wire.limits import MAX_POSITION, WireError
 from logdb.wire.proto import database_pb2 as pb
@@ -297,6 +298,23 @@ def conditions_from(conditions: Iterable[pb.Condition]) -> list[Condition]:
         check_condition(condition)
         tested.append(condition)
     return tested
+
+
+def folds_to(folds: Iterable[Fold]) -> list[pb.Fold]:
+    """The folds of a write."""
+    return [pb.Fold(operator=operator, key=key, operand=b"%d" % operand) for operator, key, operand in folds]
+
+
+def folds_from(folds: Iterable[pb.Fold], writes: Mapping[bytes, object]) -> list[Fold]:
+    """The folds beside `writes`. Raises WireError, TypeError, ValueError, KeyTooLarge."""
+    made = []
+    for each in folds:
+        operand = number_in(each.operand)
+        if operand is None or each.key in writes:
+            raise WireError(f"a fold of key {shown(each.key)} has no number, or the same request writes the key")
+        made.append(Fold(each.operator, each.key, operand))
+        check_fold(made[-1])
+    return made
 
 
 # ---- answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -51,17 +52,23 @@ from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log_calls
 from logdb.log.contract import LogFailed
 from logdb.store.checkpoint import Checkpoint
+from logdb.store.folds import ADD
 from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     BEGINNING,
+    COMMIT,
     ENDING,
     PART,
     PIN,
     PLACEMENT,
     VALUE,
+    Commit,
+    Fold,
     MalformedRecord,
     Place,
     TxnId,
+    Value,
+    encode_commit,
     encode_pin,
 )
 from logdb.txn.coordinator import Status
@@ -117,7 +124,7 @@ def test_parts_are_appended_together() -> None:
     """Each was an append that waited for the one before: a round trip for 64 KiB."""
     log = Log(*[commit(number, {b"%06d" % number: b"v" * 1_000}) for number in range(1, 501)])
     server = Server(on=log)
-    assert compacted(log, server, before=500).copied == 499
+    assert compacted(log, server, before=500).copied == 500
     appends = [kinds for kinds in log.appends if PART in kinds]
     assert max(len(kinds) for kinds in appends) == 8
     assert len(appends) == 3  # the map, the head and the ledger
@@ -766,3 +773,35 @@ def test_a_server_that_was_overtaken_ends_its_compaction() -> None:
     assert compacted(log, other, before=7).floor == 7
     log.oldest = 1  # the trim is on its way
     assert finished(log, slow, other).floor == 7
+
+
+def test_a_rebuild_computes_folds_again() -> None:
+    """DBS-19: from the floor on, where the version at the floor is that of a fold, and a range delete comes later."""
+    log = Log()
+    server = Server(on=log, name="m1", seed=1)
+    writes: dict[bytes, Value] = {b"n": b"5"}
+    log.add(commit(1, writes), commit(2, {}, folds=[Fold(ADD, b"n", 1), Fold(ADD, b"m", 1)]))
+    floor = len(log.records)
+    deleting = Commit(1, 3, {}, deletes=[(b"n", b"o")])
+    log.add((COMMIT, encode_commit(deleting)), commit(4, {}, folds=[Fold(ADD, b"n", 3), Fold(ADD, b"m", 3)]))
+    log.add(commit(5, {b"text": b"x"}), commit(6, {}, folds=[Fold(ADD, b"text", 1)]))
+    log.run(server)
+    compacted(log, server, before=floor, number=1)
+
+    def rebuilt() -> Replica:
+        return Server(on=log, name="m2", seed=2).core.replica
+
+    right = server.core.replica
+    assert rebuilt().image() == right.image()
+    assert [right.map.value(key, floor + 2) for key in (b"n", b"m")] == [b"3", b"4"]
+    assert [right.map.value(key, floor) for key in (b"n", b"m")] == [b"6", b"1"]
+    with mock.patch("logdb.cluster.mapping_server.log_recovery.deletions_of", return_value=[]):
+        assert rebuilt().image() != right.image()
+
+    def of_older_records(*of: Any) -> Any:
+        return (row for row in needed(*of) if row.version != floor + 2)
+
+    needed = Compactor._needed
+    with mock.patch.object(Compactor, "_needed", of_older_records):
+        compacted(log, server, before=floor + 2, number=2)
+    assert rebuilt().image() != right.image()

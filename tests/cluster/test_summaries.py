@@ -17,6 +17,7 @@ from logdb.cluster.summaries import HISTORY_KINDS, ShardHistory, Summary, decode
 from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import Unavailable
 from logdb.log.contract import LogRecord
+from logdb.store.folds import ADD, MAX
 from logdb.store.records import (
     BEGINNING,
     COMMIT,
@@ -24,6 +25,7 @@ from logdb.store.records import (
     PLACEMENT,
     SUMMARY,
     VALUE,
+    Fold,
     MalformedRecord,
     Place,
     Relocated,
@@ -34,6 +36,7 @@ from tests.harness.mapping_histories import compacted, until
 from tests.harness.stage import Log, Server, commit
 
 KEYS = [b"a/%d" % number for number in range(4)] + [b"b/%d" % number for number in range(4)]
+NUMBERS = [b"a/number", b"b/number"]
 PLACEMENT_OF_ALL = ByPrefix({b"a/": 1, b"b/": 2})
 DECIDE = SECOND
 LARGE = b"large " * 1_000
@@ -53,18 +56,23 @@ def write(draw: random.Random, log: Log, number: int, placement: Placement, snap
             shard = placement(key) or 1
             value = LARGE + b"%d" % number
             writes[key] = Place(log.place(shard, (VALUE, value)), shard, len(value), digest(value))
-    shard = placement(next(iter(writes))) or 1
+    folds: list[Fold] = []
+    if draw.random() < 0.4:
+        folds = [Fold(draw.choice((ADD, MAX)), key, number) for key in draw.sample(NUMBERS, draw.choice((1, 2)))]
+        writes = draw.choice((writes, {}))
+    shard = placement(next(iter(writes), folds[0].key if folds else b"")) or 1
     if draw.random() < 0.2:
         shard = 3 - shard
     fate = draw.randrange(4)
     if fate == 0:
-        record = commit(draw.randrange(1, number + 1), writes)
+        record = commit(draw.randrange(1, number + 1), writes, folds=folds)
     elif fate == 1:
-        record = commit(number, writes, reads=KEYS[:3], snapshot=max(snapshot, len(log.records) - draw.randrange(12)))
+        after = max(snapshot, len(log.records) - draw.randrange(12))
+        record = commit(number, writes, reads=KEYS[:3], snapshot=after, folds=folds)
     elif fate == 2:
-        record = commit(number, writes, conditions=[logdb.exists(draw.choice(KEYS))])
+        record = commit(number, writes, conditions=[logdb.exists(draw.choice(KEYS))], folds=folds)
     else:
-        record = commit(number, writes)
+        record = commit(number, writes, folds=folds)
     log.place(shard, record)
 
 
@@ -90,7 +98,7 @@ def check(log: Log, server: Server, placement: Placement) -> int:
     """Each shard has the same history of its objects as the mapping server. Returns the version up to which it has."""
     reached = []
     replica = server.core.replica
-    for key in KEYS:
+    for key in [*KEYS, *NUMBERS]:
         through, versions = history_of(log, key, placement(key) or 1)
         expected = list(replica.map.history(key, through, replica.coordinator.floor))
         assert [(version, meant(log, version, value)) for version, value in versions] == [
@@ -178,6 +186,11 @@ def changed(**fields: Any) -> Any:
 
 def test_summaries_without_the_writes_on_other_shards_are_caught() -> None:
     with changed(rows=()):
+        assert are_caught()
+
+
+def test_summaries_without_the_values_of_folds_are_caught() -> None:
+    with mock.patch("logdb.cluster.mapping_server.summarizer.values_of_folds", return_value=[]):
         assert are_caught()
 
 

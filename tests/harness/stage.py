@@ -18,7 +18,7 @@ from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
 from logdb.store.key_map import KeyMap
-from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
+from logdb.store.records import COMMIT, VALUE, Commit, Condition, Fold, Range, Value, encode_commit
 from tests.harness.script import Script
 
 Kind = TypeVar("Kind")
@@ -78,9 +78,11 @@ def commit(
     reads: Sequence[bytes] = (),
     ranges: Sequence[Range] = (),
     conditions: Sequence[Condition] = (),
+    folds: Sequence[Fold] = (),
 ) -> Record:
     """A commit record."""
-    return COMMIT, encode_commit(Commit(client, sequence, writes, snapshot, label, reads, ranges, conditions))
+    read = reads, ranges, conditions
+    return COMMIT, encode_commit(Commit(client, sequence, writes, snapshot, label, *read, folds=folds))
 
 
 def batch(first: int, *records: Record) -> Batch:

@@ -6,8 +6,11 @@ transactions by looking at what was committed since they began.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
+from collections.abc import Callable
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,24 @@ Changes = dict[bytes, bytes | None]
 
 KEYS = [b"a", b"b", b"b\x00", b"c", b"\xff", b"l" * 480, b"l" * 480 + b"1", b"l" * 1000]
 keys = st.sampled_from(KEYS)
-values = st.one_of(st.binary(max_size=4), st.sampled_from([b"x" * 700, b"y" * 5_000, b"z" * 9_000]))
+numbers = st.sampled_from([b"7", b"-3", b"010"])
+values = st.one_of(st.binary(max_size=4), numbers, st.sampled_from([b"x" * 700, b"y" * 5_000, b"z" * 9_000]))
 changes = st.dictionaries(keys, st.one_of(st.none(), values), min_size=1, max_size=5)
 parts = st.floats(0, 1)
+OPERATIONS: dict[str, Callable[[int, int], int]] = {"add": add, "min": min, "max": max}
+operations, operands = st.sampled_from(sorted(OPERATIONS)), st.integers(-20, 20)
 bounds = st.one_of(st.none(), st.sampled_from([*KEYS, b"bb", b"l" * 700, b"zz"]))
 prefixes = st.sampled_from([b"", b"b", b"l", b"l" * 480, b"\xff"])
 SMALL_SEGMENTS = {"segment_bytes": 6_000}
+
+
+def is_number(value: bytes | None) -> bool:
+    """Whether a fold works on it; a key that does not exist counts as a number."""
+    return value is None or re.fullmatch(rb"-?[0-9]+", value) is not None
+
+
+def fold(value: bytes | None, operation: str, operand: int) -> bytes:
+    return b"%d" % (operand if value is None else OPERATIONS[operation](int(value), operand))
 
 
 class InTransaction:
@@ -43,11 +58,25 @@ class InTransaction:
         self.keys: set[bytes] = set()
         self.ranges: list[tuple[bytes, bytes | None]] = []
         self.writes: Changes = {}
+        self.folds: list[tuple[bytes, str, int]] = []
         self.deletes: list[tuple[bytes | None, bytes | None]] = []
 
     def sees(self, state: State) -> State:
-        merged: Changes = {**state, **self.writes}
+        merged: Changes = {**state, **self.writes, **self.folded(state)}
         return {key: value for key, value in merged.items() if value is not None}
+
+    def finds_numbers(self, state: State) -> bool:
+        return all(is_number(state.get(key)) for key, _, _ in self.folds)
+
+    def folded(self, state: State) -> Changes:
+        found: Changes = {}
+        for key, operation, operand in self.folds:
+            found[key] = fold(found.get(key, state.get(key)), operation, operand)
+        return found
+
+    def write(self, written: Changes) -> None:
+        self.writes.update(written)
+        self.folds = [fold for fold in self.folds if fold[0] not in written]
 
     def has_read(self, key: bytes) -> bool:
         return key in self.keys or any(low <= key and (high is None or key < high) for low, high in self.ranges)
@@ -133,6 +162,16 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.committed(version, {key: None for key in KEYS if key.startswith(prefix)})
         self.deletes[version] = [(prefix, after_prefix(prefix) if prefix else None)]
 
+    @rule(key=keys, operation=operations, operand=operands)
+    def fold(self, key: bytes, operation: str, operand: int) -> None:
+        before = self.state.get(key)
+        try:
+            version = getattr(self.db, operation)(key, operand)
+        except logdb.NotANumber:
+            assert not is_number(before)
+        else:
+            self.committed(version, {key: fold(before, operation, operand)})
+
     # ---- transactions
 
     @precondition(lambda self: len(self.transactions) < 3)
@@ -145,7 +184,15 @@ class DatabaseMachine(RuleBasedStateMachine):
     @rule(data=st.data(), key=keys)
     def read_in_transaction(self, data: st.DataObject, key: bytes) -> None:
         own = data.draw(st.sampled_from(self.transactions))
-        assert own.txn.get(key) == own.sees(self.state_at(own.snapshot)).get(key)
+        state = self.state_at(own.snapshot)
+        if own.finds_numbers(state):
+            assert own.txn.get(key) == own.sees(state).get(key)
+        else:
+            try:
+                assert own.txn.get(key) == {**state, **own.writes}.get(key)
+            except logdb.NotANumber:
+                assert not is_number(state[key])
+                assert key in {key for key, _, _ in own.folds}
         if key not in own.writes:
             own.keys.add(key)
 
@@ -153,6 +200,8 @@ class DatabaseMachine(RuleBasedStateMachine):
     @rule(data=st.data(), low=bounds, high=bounds, reverse=st.booleans())
     def scan_in_transaction(self, data: st.DataObject, low: bytes | None, high: bytes | None, reverse: bool) -> None:
         own = data.draw(st.sampled_from(self.transactions))
+        if not own.finds_numbers(self.state_at(own.snapshot)):
+            return
         seen = own.sees(self.state_at(own.snapshot))
         assert list(own.txn.scan(low, high, reverse=reverse)) == rows_of(seen, low, high, reverse)
         own.ranges.append((low or b"", high))
@@ -162,14 +211,28 @@ class DatabaseMachine(RuleBasedStateMachine):
     def write_in_transaction(self, data: st.DataObject, written: Changes) -> None:
         own = data.draw(st.sampled_from(self.transactions))
         own.txn.multi_put(written)
-        own.writes.update(written)
+        own.write(written)
+
+    @precondition(lambda self: self.transactions)
+    @rule(data=st.data(), key=keys, operation=operations, operand=operands)
+    def fold_in_transaction(self, data: st.DataObject, key: bytes, operation: str, operand: int) -> None:
+        own = data.draw(st.sampled_from(self.transactions))
+        try:
+            getattr(own.txn, operation)(key, operand)
+        except logdb.NotANumber:
+            assert not is_number(own.writes[key])
+        else:
+            if key in own.writes:
+                own.writes[key] = fold(own.writes[key], operation, operand)
+            else:
+                own.folds.append((key, operation, operand))
 
     @precondition(lambda self: self.transactions)
     @rule(data=st.data(), low=bounds, high=bounds)
     def delete_range_in_transaction(self, data: st.DataObject, low: bytes | None, high: bytes | None) -> None:
         own = data.draw(st.sampled_from(self.transactions))
         own.txn.delete_range(low, high)
-        own.writes.update(deletion_of(low, high))
+        own.write(deletion_of(low, high))
         own.deletes.append((low, high))
 
     @precondition(lambda self: self.transactions)
@@ -188,16 +251,18 @@ class DatabaseMachine(RuleBasedStateMachine):
         txn_id = own.txn.id
         try:
             own.committing.__exit__(None, None, None)
+        except logdb.NotANumber:
+            assert not own.finds_numbers(self.state)
         except logdb.ConflictError as error:
-            assert own.writes or own.deletes
+            assert own.writes or own.deletes or own.folds
             assert error.version in lost_to | lost_to_ranges
             assert error.key in self.commits[error.version] or error.version in self.deletes
             self.outcomes[txn_id] = False
         else:
-            has_written = own.writes or any(is_range(*deleted) for deleted in own.deletes)
+            has_written = own.writes or own.folds or any(is_range(*deleted) for deleted in own.deletes)
             assert not has_written or not lost_to | lost_to_ranges
             if has_written:
-                self.committed(own.txn.version, own.writes)
+                self.committed(own.txn.version, {**own.writes, **own.folded(self.state)})
                 self.deletes[own.txn.version] = own.deletes
                 self.outcomes[txn_id] = True
 

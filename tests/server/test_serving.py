@@ -518,8 +518,19 @@ def test_a_transaction_that_is_sent_twice_is_applied_once(served: Served) -> Non
             with pytest.raises(logdb.ConflictError) as caught:
                 sent(commit=commit)
             assert caught.value.key == b"a"
+        add = pb.Write(sequence=1_003, folds=[pb.Fold(operator=1, key=b"n", operand=b"5")])
+        first, _ = sent(write=add)
+        db.put(b"n", b"no number any more")
+        assert sent(write=add) == [first, first]
+        refused = pb.Write(sequence=1_004, folds=add.folds)
+        with pytest.raises(logdb.NotANumber):
+            sent(write=refused)
+        db.delete(b"n")
+        sent(write=refused)  # nothing was written under its number before
+        assert db[b"n"] == b"5"
+        db.delete(b"n")
         db.compact()
-        for write in (put, test):
+        for write in (put, test, add):
             with pytest.raises(logdb.OutcomeUnknown, match="compacted away") as unknown:
                 sent(write=write)
             assert db.outcome(unknown.value.txn_id).status is logdb.Status.FORGOTTEN

@@ -19,6 +19,7 @@ from logdb.store.records import (
     Compaction,
     Condition,
     Decision,
+    Fold,
     MalformedRecord,
     Place,
     Relocated,
@@ -34,6 +35,7 @@ from logdb.store.records import (
     encode_decision,
     encode_pin,
     encode_relocation,
+    has_folds,
     unversioned_key,
 )
 
@@ -66,7 +68,9 @@ commits = st.builds(
         max_size=2,
     ),
     st.just(0),
+    st.just([]),
 )
+folds = st.lists(st.builds(Fold, st.integers(1, 3), keys, st.integers(-(10**99), 10**99)), max_size=3)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
@@ -110,14 +114,38 @@ def test_writes_that_cannot_be_appends(writes: dict[bytes, Value], appended: int
         decode_commit(encode_commit(Commit(1, 2, writes, appended=appended)), 7)
 
 
-@given(st.one_of(commits, st.builds(with_appends, commits, appends)))
+def with_folds(commit: Commit, folds: list[Fold]) -> Commit:
+    return commit._replace(folds=[fold for fold in folds if fold.key not in commit.writes])
+
+
+with_all = st.builds(with_folds, st.builds(with_appends, commits, appends), folds)
+
+
+@pytest.mark.parametrize(
+    "fold",
+    [Fold(0, b"k", 1), Fold(4, b"k", 1), Fold(1, b"written", 1)],
+    ids=["no operator", "an unknown operator", "of a key that is written"],
+)
+def test_folds_that_no_client_makes(fold: Fold) -> None:
+    with pytest.raises(MalformedRecord, match="no fold"):
+        decode_commit(encode_commit(Commit(1, 2, {b"written": b""}, folds=[fold])), 0)
+
+
+def test_a_record_tells_that_it_has_folds() -> None:
+    assert has_folds(encode_commit(Commit(1, 2, {}, folds=[Fold(1, b"k", 1)])))
+    assert not has_folds(encode_commit(Commit(1, 2, {b"k": b"1"}, label="x", appended=0)))
+
+
+@given(with_all)
 def test_commit(commit: Commit) -> None:
     payload = encode_commit(commit)
     decoded = decode_commit(payload, 0)
-    if commit.label or commit.reads or commit.ranges or commit.conditions or commit.deletes or commit.appended:
+    if any(
+        (commit.label, commit.reads, commit.ranges, commit.conditions, commit.deletes, commit.appended, commit.folds)
+    ):
         assert decoded == commit
     else:  # the snapshot of a commit without reads is not stored
-        assert decoded == commit._replace(snapshot=0, reads=(), ranges=(), conditions=(), deletes=())
+        assert decoded == commit._replace(snapshot=0, reads=(), ranges=(), conditions=(), deletes=(), folds=())
     for cut in {1, len(payload) // 2, len(payload) - 1}:
         with pytest.raises(MalformedRecord):
             decode_commit(payload[:cut], 0)

@@ -183,13 +183,14 @@ class CommitClient:
     def _append_record(self, pending: PendingCommit, request: Commit, writes: Any) -> None:
         """Append the commit record; `writes` has the places of large values."""
         _, snapshot, label, reads, ranges, conditions, *_ = request
-        rest = request.deletes, request.appended
-        record = CommitRecord(*pending.txn, writes, snapshot, label, reads, ranges, conditions, *rest)
+        reading = snapshot, label, reads, ranges, conditions
+        record = CommitRecord(*pending.txn, writes, *reading, request.deletes, request.appended, request.folds)
         payload = encode_commit(record)
         if len(payload) > self._max_bytes:
             self._end(pending, TransactionTooLarge(len(payload), self._max_bytes, ", with what it has read,"))
             return
-        pending.record = placed(COMMIT, payload, self._shard(next(iter(writes))) if writes else None)
+        first = next(iter(writes), request.folds[0].key if request.folds else None)
+        pending.record = placed(COMMIT, payload, None if first is None else self._shard(first))
         self._append_copy(pending)
 
     # ---- the record

@@ -14,7 +14,7 @@ from logdb.cluster import messages
 from logdb.cluster.messages import Consistency
 from logdb.cores.effects import Address
 from logdb.log import requests as log
-from logdb.store.records import Condition, Range, TxnId
+from logdb.store.records import Condition, Fold, Range, TxnId
 from logdb.txn.validation import Verdict
 
 LINEARIZABLE, SESSION, SNAPSHOT = Consistency
@@ -191,6 +191,7 @@ class Commit(NamedTuple):
     deadline: int | None = None
     deletes: Sequence[Range] = ()
     appended: int = 0
+    folds: Sequence[Fold] = ()
 
 
 class Committed(NamedTuple):

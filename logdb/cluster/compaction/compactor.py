@@ -373,9 +373,10 @@ class Compactor:
     ) -> Iterator[MapRow]:
         """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).
 
-        These are the versions that are live at the floor and were written before it, and the large values whose commit
-        records do not have their place: values before the floor, and values that a compaction has moved. A commit
-        record refers only to records before it, so a value whose place is greater than its version was moved.
+        These are the versions that are live at the floor (one that the record at the floor has written may be the value
+        of a fold, which follows from an older one), and the large values whose commit records do not have their place:
+        values before the floor, and values that a compaction has moved. A commit record refers only to records before
+        it, so a value whose place is greater than its version was moved.
         `deleted`: the range deletes up to the floor.
         """
         versions: Iterable[tuple[int, Value, int]]
@@ -390,7 +391,7 @@ class Compactor:
                         f"DBS-13: version {version} of {shown(key)} has its value in the trimmed record {value.gsn}"
                     )
                 is_misplaced = isinstance(value, Place) and not floor <= value.gsn < version
-                if is_misplaced or (version < floor and value is not None):
+                if is_misplaced or (version <= floor and value is not None):
                     yield MapRow(key, version, value, 0)
                 if version <= floor:
                     break

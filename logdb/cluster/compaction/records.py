@@ -24,7 +24,7 @@ _ENDING: Final = Struct("<BQ")
 _VERDICT: Final = Struct("<BQQBHI")  # reason, version, first, in range, key bytes, failed conditions
 _U32: Final = Struct("<I")
 _KINDS: Final = (HeadRows, MapRows, LedgerRows, RecentRows)
-_REASONS: Final = (Reason.CONFLICT, Reason.CONDITION, Reason.TOO_OLD, Reason.DANGLING)
+_REASONS: Final = (Reason.CONFLICT, Reason.CONDITION, Reason.TOO_OLD, Reason.DANGLING, Reason.NOT_A_NUMBER)
 
 
 class CompactionBeginning(NamedTuple):

@@ -19,8 +19,10 @@ from logdb.cores.effects import MILLISECOND, ProtocolViolation
 from logdb.errors import shown
 from logdb.log import requests as calls
 from logdb.log.contract import LogFailed, LogRecord
-from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, Place, decode_commit
-from logdb.txn.coordinator import floor_of
+from logdb.store.folds import folded_commit
+from logdb.store.range_deletions import RangeDeletions
+from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, Place, Value, decode_commit
+from logdb.txn.coordinator import deletions_of, floor_of
 from logdb.txn.ledger import aborted_of
 
 ROWS_AT_ONCE: Final = 1_000
@@ -52,6 +54,7 @@ class LogRecovery:
         self._done, self._failed = done, failed
         self.began = self.rows = 0
         self._begun = self._ended = self._floor = 0
+        self._deletions = RangeDeletions()
         self._parts: list[Part] = []
         self._aborted: set[int] = set()
         self._generator = self._steps()
@@ -94,6 +97,7 @@ class LogRecovery:
         for part in self._parts:
             if isinstance(part, HeadRows):
                 self._floor = floor_of(part.rows)
+                self._deletions = self._deletions.with_older(deletions_of(part.rows))
             elif isinstance(part, LedgerRows):
                 self._aborted.update(aborted_of(part.rows))
         if self._floor < self._oldest:
@@ -140,7 +144,7 @@ class LogRecovery:
         gsn, key_map = record.gsn, self._replica.map
         if gsn in self._aborted or gsn == self.began:
             return 0
-        writes = decode_commit(record.payload, gsn).writes
+        writes = folded_commit(decode_commit(record.payload, gsn), lambda key: self._before(key, gsn)).writes
         for key, value in writes.items():
             if (gsn > self._floor or value is not None) and key_map.written_version(key, gsn) != gsn:
                 if isinstance(value, Place) and value.gsn < self._floor:
@@ -149,3 +153,8 @@ class LogRecovery:
                 key_map.replace(key, gsn, value)
         self.rows += len(writes)
         return len(writes)
+
+    def _before(self, key: bytes, gsn: int) -> Value:
+        """The value of a key just before a commit record behind the floor: all versions up to there were taken."""
+        entry = self._replica.map.written(key, gsn - 1)
+        return None if entry is None or entry[0] < self._deletions.newest(key, gsn - 1) else entry[1]

@@ -15,7 +15,8 @@ from logdb.cluster.placement import Placement, decode_placement, named, placed
 from logdb.cluster.summaries import Summary, encode_summary
 from logdb.log import requests as calls
 from logdb.log.requests import ShardState
-from logdb.store.records import COMMIT, SUMMARY, DeletedRange, Relocated, Value, decode_commit
+from logdb.store.key_map import KeyMap
+from logdb.store.records import COMMIT, SUMMARY, Commit, DeletedRange, Relocated, Value, decode_commit
 
 ROWS_BYTES: Final = 64 << 10
 MAX_GSNS: Final = 10_000
@@ -128,8 +129,15 @@ class Summarizer:
         for key, value in commit.writes.items():
             shard = shard_of(key)
             if shard is not None and shard != source and shard in reached_by:
-                self._rows.setdefault(shard, []).append(Relocated(key, gsn, value))
-                self._sizes[shard] = self._sizes.get(shard, 0) + _size(key, value)
+                self._add_row(shard, Relocated(key, gsn, value))
+        for row in values_of_folds(commit, gsn, self._replica.map):
+            shard = shard_of(row.key)
+            if shard is not None and shard in reached_by:  # also on the shard of the record
+                self._add_row(shard, row)
+
+    def _add_row(self, shard: int, row: Relocated) -> None:
+        self._rows.setdefault(shard, []).append(row)
+        self._sizes[shard] = self._sizes.get(shard, 0) + _size(row.key, row.value)
 
     def _append_with_rows(self, summary: Summary) -> Generator[Any, Any, bool]:
         """Append a summary, and before it the rows for its shard that exceed one record. Returns whether this shard has
@@ -149,6 +157,12 @@ class Summarizer:
     def _append(self, summary: Summary) -> Generator[Any, Any, bool]:
         done = yield calls.Append((placed(SUMMARY, encode_summary(summary), summary.shard),))
         return bool(done.shards == [summary.shard])
+
+
+def values_of_folds(commit: Commit, gsn: int, key_map: KeyMap) -> list[Relocated]:
+    """The values that the folds of the commit at `gsn` have written: its record does not have them."""
+    keys = dict.fromkeys(fold.key for fold in commit.folds if fold.key not in commit.writes)
+    return [Relocated(key, gsn, key_map.value(key, gsn)) for key in keys]
 
 
 def _size(key: bytes, value: Value) -> int:

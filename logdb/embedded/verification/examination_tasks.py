@@ -177,7 +177,7 @@ class Examiner:
                 summary.others.append((gsn, tag, payload))
 
     def _read_commit(self, gsn: int, commit: Commit, summary: Summary, spill: Spill, writers: _Writers) -> None:
-        client, sequence, writes, snapshot, _, reads, ranges, conditions, deletes, _ = commit
+        client, sequence, writes, snapshot, _, reads, ranges, conditions, deletes, _, _ = commit
         summary.add_commit(client, sequence, gsn)
         for key, value in writes.items():
             if isinstance(value, Place) and not 0 < value.gsn < gsn:

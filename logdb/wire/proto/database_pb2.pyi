@@ -209,20 +209,32 @@ class Writes(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., deleted: _Optional[_Iterable[int]] = ..., uploaded: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Write(_message.Message):
-    __slots__ = ("sequence", "writes", "label", "conditions", "deletes", "appended")
+    __slots__ = ("sequence", "writes", "label", "conditions", "deletes", "appended", "folds")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     DELETES_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
+    FOLDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     writes: Writes
     label: str
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
     deletes: _containers.RepeatedCompositeFieldContainer[Range]
     appended: int
-    def __init__(self, sequence: _Optional[int] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., label: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., deletes: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., appended: _Optional[int] = ...) -> None: ...
+    folds: _containers.RepeatedCompositeFieldContainer[Fold]
+    def __init__(self, sequence: _Optional[int] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., label: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., deletes: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., appended: _Optional[int] = ..., folds: _Optional[_Iterable[_Union[Fold, _Mapping]]] = ...) -> None: ...
+
+class Fold(_message.Message):
+    __slots__ = ("operator", "key", "operand")
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OPERAND_FIELD_NUMBER: _ClassVar[int]
+    operator: int
+    key: bytes
+    operand: bytes
+    def __init__(self, operator: _Optional[int] = ..., key: _Optional[bytes] = ..., operand: _Optional[bytes] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("operator", "key", "value", "version", "large")
@@ -259,7 +271,7 @@ class Begin(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., read_only: _Optional[bool] = ..., at: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes", "incarnation", "deletes", "appended")
+    __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes", "incarnation", "deletes", "appended", "folds")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +282,7 @@ class Commit(_message.Message):
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DELETES_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
+    FOLDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     lease: int
     snapshot: int
@@ -280,7 +293,8 @@ class Commit(_message.Message):
     incarnation: int
     deletes: _containers.RepeatedCompositeFieldContainer[Range]
     appended: int
-    def __init__(self, sequence: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot: _Optional[int] = ..., label: _Optional[str] = ..., reads: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., incarnation: _Optional[int] = ..., deletes: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., appended: _Optional[int] = ...) -> None: ...
+    folds: _containers.RepeatedCompositeFieldContainer[Fold]
+    def __init__(self, sequence: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot: _Optional[int] = ..., label: _Optional[str] = ..., reads: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., incarnation: _Optional[int] = ..., deletes: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., appended: _Optional[int] = ..., folds: _Optional[_Iterable[_Union[Fold, _Mapping]]] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("start", "end")

@@ -356,6 +356,7 @@ class Verdict(_message.Message):
         DUPLICATE: _ClassVar[Verdict.Reason]
         TOO_OLD: _ClassVar[Verdict.Reason]
         DANGLING: _ClassVar[Verdict.Reason]
+        NOT_A_NUMBER: _ClassVar[Verdict.Reason]
     UNSPECIFIED: Verdict.Reason
     COMMITTED: Verdict.Reason
     CONFLICT: Verdict.Reason
@@ -363,6 +364,7 @@ class Verdict(_message.Message):
     DUPLICATE: Verdict.Reason
     TOO_OLD: Verdict.Reason
     DANGLING: Verdict.Reason
+    NOT_A_NUMBER: Verdict.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]

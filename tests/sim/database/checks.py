@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from logdb.store.conditions import holds
 from logdb.store.limits import INLINE_VALUE_BYTES
-from logdb.store.records import Condition, DeletedRange, Place, TxnId, Value, digest
+from logdb.store.records import Condition, DeletedRange, Fold, Place, TxnId, Value, digest
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
 from tests.sim.database.floors import Floors
@@ -29,12 +29,13 @@ LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahe
 @dataclass(slots=True)
 class Model:
     """All versions of all keys, oldest first, deletions by range included; the author of each; the floors of
-    compactions; and the deleted ranges."""
+    compactions; the deleted ranges; and the folds of each version."""
 
     versions: Mapping[bytes, list[tuple[int, bytes | None]]]
     authors: Mapping[int, Op]
     floors: Floors = field(default_factory=Floors)
     deletes: Sequence[DeletedRange] = ()
+    folds: Mapping[int, tuple[Fold, ...]] = field(default_factory=dict)
 
     def at(self, key: bytes, version: int) -> Versioned:
         """(version, value) of the key as of a version."""
@@ -48,11 +49,13 @@ class Model:
         return {key: entry for key in keys if (entry := self.at(key, version))[1] is not None}
 
     def commits(self) -> dict[int, dict[bytes, bytes | None]]:
-        """The writes of each version, in order."""
+        """The writes of each version, without what folds have written, in order."""
         found: dict[int, dict[bytes, bytes | None]] = {}
+        folds = {(version, fold.key) for version, folds in self.folds.items() for fold in folds}
         for key, versions in self.versions.items():
             for version, value in versions:
-                found.setdefault(version, {})[key] = value
+                if version and (version, key) not in folds:
+                    found.setdefault(version, {})[key] = value
         return dict(sorted(found.items()))
 
 
@@ -83,6 +86,8 @@ def check_outcomes_of_writes(history: History, model: Model, settled: Mapping[Tx
     for op in writers(history, "ok"):
         if commits.get(op.version) != op.writes:
             raise Failure("no acknowledged write is lost", f"{op} is not at its version: {commits.get(op.version)}")
+        if model.folds.get(op.version, ()) != op.folds:
+            raise Failure("no acknowledged fold is lost", f"{op} is not at its version: {model.folds.get(op.version)}")
         if op.version in committed:
             raise Failure("a version belongs to one transaction", f"{op} and {committed[op.version]}")
         committed[op.version] = op
@@ -96,7 +101,7 @@ def check_outcomes_of_writes(history: History, model: Model, settled: Mapping[Tx
         op, number = author, id(author)
         if op.status == "fail":
             raise Failure("a failed transaction is not applied", f"{op} is at {version}")
-        if writes != op.writes:
+        if writes != op.writes or model.folds.get(version, ()) != op.folds:
             raise Failure("a transaction is atomic", f"{op} has {writes} at {version}")
         if applied.setdefault(number, version) != version:
             raise Failure("a transaction is applied once", f"{op} is at {applied[number]} and {version}")
@@ -223,6 +228,10 @@ def check_aborts(history: History, model: Model) -> None:
             floor, _ = model.floors.at(op.version)
             if op.snapshot >= floor and not (has_large and floor):
                 raise Failure("only compacted snapshots are too old", f"{op}: the floor was {floor}")
+        elif verdict.reason is Reason.NOT_A_NUMBER:
+            _, value = model.at(verdict.key, op.version - 1)
+            if value is None or value.lstrip(b"-").isdigit() or verdict.key not in {fold.key for fold in op.folds}:
+                raise Failure("a refused fold found no number", f"{op}: {verdict.key!r} held {value!r}")
         elif verdict.reason is not Reason.DANGLING:
             raise Failure("a verdict of a possible kind", f"{op}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from logdb.store.records import Condition, Range, TxnId, versioned_key
+from logdb.store.records import Condition, Fold, Range, TxnId, versioned_key
 from logdb.txn.validation import Verdict
 
 Versioned = tuple[int, bytes | None]
@@ -22,7 +22,7 @@ class Op:
     end. `seen`: values read through the interface for programs, which returns no versions; `is_speculative`: another
     transaction of the process wrote them. `histories`: of keys, newest first. `error`: the exception that it ended
     with; `has_deadline`: it may end because its deadline has passed. `appended`: the keys of `writes` that get the
-    version of the commit.
+    version of the commit; `folds`: what the commit adds to counters, beside `writes`.
     """
 
     what: str
@@ -44,6 +44,7 @@ class Op:
     is_speculative: bool = False
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
     appended: tuple[bytes, ...] = ()
+    folds: tuple[Fold, ...] = ()
     conditions: tuple[Condition, ...] = ()
     verdict: Verdict | None = None
     winner: str = ""

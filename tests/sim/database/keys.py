@@ -6,6 +6,8 @@ LISTS = [b"list %d" % number for number in range(4)]
 ACCOUNTS = [b"account %d" % number for number in range(5)]
 CELLS = [b"cell %d" % number for number in range(3)]
 KEYS = [*LISTS, *ACCOUNTS, *CELLS]
+COUNTERS = [b"count %d" % number for number in range(2)]
+"""The keys of folds, in some seeds. Other operations read them, and range deletes delete them."""
 APPENDED = b"added ", b"added!"
 """The range of the keys that commits make. No range delete overlaps it."""
 BALANCE = 100

@@ -22,7 +22,7 @@ from logdb.cluster.client.read_client import ReadClient
 from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.compactor import Compactor, Phase
 from logdb.cluster.compaction.records import encode_ending
-from logdb.cluster.mapping_server import decision_writer, query_executor, replica
+from logdb.cluster.mapping_server import decision_writer, query_executor, replica, summarizer
 from logdb.cluster.mapping_server.answer_queue import ParkedRead
 from logdb.cluster.mapping_server.bootstrap import Bootstrap
 from logdb.cluster.mapping_server.log_follower import LogFollower
@@ -47,6 +47,7 @@ from logdb.store.overlay import Overlay
 from logdb.store.range_deletions import NOTHING, RangeDeletions, RangeIndex
 from logdb.store.records import COMMIT, ENDING, Commit, Decision, Place, TxnId, decode_commit
 from logdb.store.runs import Group, GroupReader, RunReader
+from logdb.txn import coordinator
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import Ledger
 from logdb.txn.speculation import Misspeculated, SpeculatedWrites
@@ -128,6 +129,18 @@ def leave_the_reads_of_appends_unvalidated(right: Any, payload: bytes, gsn: int)
     """Writers of a prefix do not conflict, and so neither do their reads of it."""
     commit: Commit = right(payload, gsn)
     return commit._replace(ranges=[one for one in commit.ranges if one != APPENDED])
+
+
+@planted(coordinator, "folded_commit", seed=2)
+def fold_without_the_value_before(right: Any, commit: Commit, before: Any) -> Commit:
+    """As if the client had computed the value, and had not seen the key."""
+    folded: Commit = right(commit, lambda key: None)
+    return folded
+
+
+@planted(summarizer, "values_of_folds", seed=16)
+def summarize_without_values_of_folds(right: Any, *of: Any) -> list[Any]:
+    return []
 
 
 @planted(KeyMap, "version", seed=3)

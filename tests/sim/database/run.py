@@ -18,7 +18,19 @@ from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
 from logdb.retention.expiry import EXPIRING
-from logdb.store.records import COMMIT, DECISION, VALUE, DeletedRange, Place, TxnId, decode_commit, decode_decision
+from logdb.store.folds import OPERATORS as FOLDS
+from logdb.store.records import (
+    COMMIT,
+    DECISION,
+    VALUE,
+    Commit,
+    DeletedRange,
+    Fold,
+    Place,
+    TxnId,
+    decode_commit,
+    decode_decision,
+)
 from logdb.txn.coordinator import Outcome as Ended
 from logdb.txn.coordinator import Status
 from tests.sim.checks import Truth, truth_of
@@ -34,7 +46,7 @@ from tests.sim.database.cluster import (
     faults_on,
 )
 from tests.sim.database.history import History
-from tests.sim.database.keys import KEYS, is_within
+from tests.sim.database.keys import COUNTERS, KEYS, is_within
 from tests.sim.database.retention import RetentionCheck, is_of_retention
 from tests.sim.database.workload import Application, Load, Shared, load_of
 from tests.sim.engines import ENGINES, simulation_of
@@ -195,7 +207,8 @@ class Simulation(LogSimulation):
         authors = {version: ops[txn] for version, txn in replayed.authors.items() if txn in ops}
         for version, op in authors.items():
             op.committed_at(version)
-        check_all(self.history, Model(replayed.versions, authors, self.cluster.floors, replayed.deletes), settled)
+        model = Model(replayed.versions, authors, self.cluster.floors, replayed.deletes, replayed.folds)
+        check_all(self.history, model, settled)
 
     def _put_fresh(self, applications: list[Application], limit: int) -> None:
         """A put of each application succeeds. A compaction that is under way can remove the first one's commit record
@@ -263,7 +276,7 @@ class Simulation(LogSimulation):
         """All versions of all keys that the database still has, by its answers."""
         versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
         at = self._ask_auditor(auditor, calls.Version(), limit)
-        for key in KEYS:
+        for key in [*KEYS, *COUNTERS]:
             found: list[tuple[int, bytes | None]] = []
             below, more = at, True
             while more:
@@ -332,7 +345,7 @@ class Simulation(LogSimulation):
     def _check_shards(self, truth: Truth, replayed: Replayed) -> None:
         """DBS-17: the records of one shard give the versions of its objects, up to some version."""
         placement = PLACEMENTS[self.plan.top.placement]
-        for key in KEYS if placement is not None else ():
+        for key in [*KEYS, *COUNTERS] if placement is not None else ():
             try:
                 through, versions = versions_by_shard(truth, key, placement)
             except Unavailable:
@@ -383,14 +396,15 @@ class Simulation(LogSimulation):
 class Replayed:
     """A replay of the whole log, with its trimmed records.
 
-    `versions`: of each key, oldest first; `deletes`: deleted ranges; `authors`: the transaction of each version;
-    `decided`: of each transaction, at its first record.
+    `versions`: of each key, oldest first; `deletes`: deleted ranges; `folds`: those of each version;
+    `authors`: the transaction of each version; `decided`: of each transaction, at its first record.
     """
 
     def __init__(self, truth: Truth, values: dict[bytes, bytes]) -> None:
         self.replica = replica = Replica(None, KEEP_DECISIONS)
         self.versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
         self.deletes: list[DeletedRange] = []
+        self.folds: dict[int, tuple[Fold, ...]] = {}
         self.authors: dict[int, TxnId] = {}
         self.decided: dict[TxnId, Decided] = {}
         self.retention = RetentionCheck()
@@ -408,15 +422,31 @@ class Replayed:
                     commit = decode_commit(payload, gsn)
                     for start, end in commit.deletes:
                         self.deletes.append(DeletedRange(gsn, start, end))
-                        for key in KEYS:
+                        for key in [*KEYS, *COUNTERS]:
                             if is_within(key, start, end) and key not in commit.writes:
                                 self._add(key, gsn, None)
+                    self._fold(gsn, commit)
                     self.retention.add(gsn, time, commit)
                     for key, value in commit.writes.items():
                         if is_of_retention(key):
                             continue
                         whole = values[value.digest] if isinstance(value, Place) else value
                         self._add(key, gsn, whole)
+
+    def _fold(self, gsn: int, commit: Commit) -> None:
+        """FLD-1, by another computation: the value of a fold follows from the one before it."""
+        if commit.folds:
+            self.folds[gsn] = tuple(commit.folds)
+        for operator, key, operand in commit.folds:
+            versions = self.versions.setdefault(key, [])
+            version, value = versions[-1] if versions else (0, None)
+            if version == gsn:
+                versions.pop()
+            versions.append((gsn, b"%d" % (operand if value is None else FOLDS[operator](int(value), operand))))
+        for _, key, _ in commit.folds:
+            found, expected = self.replica.map.value(key, gsn), self.versions[key][-1]
+            if expected != (gsn, found):
+                raise Failure("FLD-1: folds follow from the value before", f"{key!r} at {gsn}: {found!r}, {expected}")
 
     def _add(self, key: bytes, gsn: int, value: bytes | None) -> None:
         versions = self.versions.setdefault(key, [])

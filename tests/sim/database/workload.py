@@ -2,7 +2,8 @@
 
 - list-append: transactions over several keys, each of which holds a list; every element is appended once. Sometimes a
   list is deleted, and starts again. In some seeds ranges of lists and other keys are deleted. In some seeds the
-  transactions of all workloads also append under a prefix, whose range some of them read.
+  transactions of all workloads also append under a prefix, whose range some of them read. In some seeds they also add
+  to counters, or set them to a minimum or maximum; now and then a counter is deleted, or holds no number.
 - bank: transfers between accounts whose sum never changes. An account with the balance of one that was never opened may
   be deleted.
 - compare-and-set: single keys, written or deleted if they hold the value that was read.
@@ -27,13 +28,25 @@ from logdb.cluster.client import requests
 from logdb.cluster.messages import Consistency
 from logdb.cores.effects import MILLISECOND, Answer
 from logdb.errors import FutureVersion, OutcomeUnknown, Unavailable, VersionTrimmed
+from logdb.store.folds import ADD, MAX, MIN
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Range, TxnId, unversioned_key
+from logdb.store.records import Fold, Range, TxnId, unversioned_key
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
 from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op
-from tests.sim.database.keys import ACCOUNTS, APPENDED, BALANCE, CELLS, KEYS, LISTS, balance_of, elements_of, is_within
+from tests.sim.database.keys import (
+    ACCOUNTS,
+    APPENDED,
+    BALANCE,
+    CELLS,
+    COUNTERS,
+    KEYS,
+    LISTS,
+    balance_of,
+    elements_of,
+    is_within,
+)
 from tests.sim.database.programs import Programs
 from tests.sim.database.retention import drawn_writes, is_of_retention
 from tests.sim.process import Process
@@ -128,6 +141,8 @@ class Application:
         self._deletes_ranges = world.draw("range deletes").random() < 0.5
         self._appends = world.draw(f"appends {process.address}")
         self._has_appends = world.draw("appends").random() < 0.3
+        self._folds = world.draw(f"folds {process.address}")
+        self._has_folds = world.draw("folds").random() < 0.4
         self.stopping = False
         self.session = 0
         self._calls = 0
@@ -321,18 +336,41 @@ class Application:
             op.writes.update((key, self.name()) for key in op.appended)
             self.world.counts["appends"] += len(op.appended)
 
+    def _read_counters(self, op: Op) -> Iterator[Any]:
+        """Read a counter, in some transactions of seeds with folds."""
+        if self._has_folds and self._folds.random() < 0.2:
+            yield from self._get(op, [self._folds.choice(COUNTERS)])
+
+    def _with_counters(self, keys: Sequence[bytes]) -> Sequence[bytes]:
+        """Keys to read, in seeds with folds with the counters."""
+        return [*keys, *COUNTERS] if self._has_folds else keys
+
+    def _draw_folds(self, op: Op) -> None:
+        """Fold one or two counters, or replace one, in seeds with folds."""
+        if not self._has_folds or self._folds.random() < 0.5:
+            return
+        draw, keys = self._folds, list(COUNTERS)
+        if draw.random() < 0.1:
+            key = keys.pop(draw.randrange(len(keys)))
+            op.writes[key] = self.name() if draw.random() < 0.3 else None
+        for _ in range(draw.choice((1, 1, 2, 3))):
+            op.folds += (Fold(draw.choice((ADD, ADD, MIN, MAX)), draw.choice(keys), draw.randint(-9, 9)),)
+        self.world.counts["folds"] += len(op.folds)
+
     def _commit(self, op: Op, deletes: Sequence[Range] = ()) -> Iterator[Any]:
         """Commit the reads and writes of the operation; ends it. `deletes`: ranges to be deleted before the writes."""
+        self._draw_folds(op)
         self._draw_appends(op)
         writes = dict(op.writes)
         for start, end in deletes:
-            op.writes.update({key: None for key in KEYS if key not in writes and is_within(key, start, end)})
+            left = {*KEYS, *COUNTERS} - writes.keys() - {fold.key for fold in op.folds}
+            op.writes.update({key: None for key in sorted(left) if is_within(key, start, end)})
         op.txn = yield requests.NewId()
         op.label = f"{op.what} {op.invoked}"
         deadline = self.deadline(op)
         result = yield requests.Commit(
             writes, op.snapshot, op.label, sorted(op.reads), list(op.scans), op.conditions, op.txn,
-            deadline=deadline, deletes=deletes, appended=len(op.appended),
+            deadline=deadline, deletes=deletes, appended=len(op.appended), folds=op.folds,
         )
         self.world.counts["range deletes"] += len(deletes)
         self._expect(op, result, requests.Committed, Unavailable, OutcomeUnknown)
@@ -356,6 +394,7 @@ class Application:
             span = self.draw.choice(((b"list ", b"list:"), (b"cell ", b"cell:")))
             yield from self._pages(op, span, SNAPSHOT, op.snapshot)
         yield from self._read_appended(op)
+        yield from self._read_counters(op)
         yield from self._get(op, keys)
         for key in keys[: self.draw.choice((1, 1, 2))]:
             op.writes[key] = b",".join([*elements_of(op.reads[key][1]), self.name()])
@@ -389,6 +428,7 @@ class Application:
         yield from self._begin(op)
         one, other = self.draw.sample(ACCOUNTS, 2)
         yield from self._read_appended(op)
+        yield from self._read_counters(op)
         yield from self._get(op, [one, other])
         balance = balance_of(op.reads[one][1])
         closes = self.draw.random() < 0.2
@@ -428,7 +468,7 @@ class Application:
     # ---- reads
 
     def _read(self, op: Op, consistency: Consistency = LINEARIZABLE) -> Steps:
-        keys = self.draw.choice((ACCOUNTS, LISTS, [self.draw.choice(KEYS)]))
+        keys = self._with_counters(self.draw.choice((ACCOUNTS, LISTS, [self.draw.choice(KEYS)])))
         op.is_linearizable = consistency is LINEARIZABLE
         result = yield requests.Get(keys, consistency)
         found = self._expect(op, result, requests.Found)
@@ -443,7 +483,7 @@ class Application:
         """Read a version that some client has received, perhaps just now from another server."""
         versions = self.shared.versions
         version = self.draw.choice((versions[-1], self.draw.choice(versions)))
-        keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
+        keys = self._with_counters(self.draw.choice((ACCOUNTS, LISTS, CELLS)))
         result = yield requests.Get(keys, SNAPSHOT, version)
         op.version = self._expect(op, result, requests.Found).version
         op.reads.update(zip(keys, result.entries, strict=True))
@@ -466,6 +506,8 @@ class Application:
     def _history(self, op: Op) -> Steps:
         """Read all remaining versions of a key, page by page."""
         key = self.draw.choice(KEYS)
+        if self._has_folds and self._folds.random() < 0.3:
+            key = self._folds.choice(COUNTERS)
         versions = self.shared.versions
         consistency, below = self.draw.choice(((LINEARIZABLE, 0), (SNAPSHOT, self.draw.choice(versions))))
         op.is_linearizable = consistency is LINEARIZABLE
