@@ -183,8 +183,8 @@ class CommitClient:
     def _append_record(self, pending: PendingCommit, request: Commit, writes: Any) -> None:
         """Append the commit record; `writes` has the places of large values."""
         _, snapshot, label, reads, ranges, conditions, *_ = request
-        reading = snapshot, label, reads, ranges, conditions
-        record = CommitRecord(*pending.txn, writes, *reading, request.deletes, request.appended, request.folds)
+        record = CommitRecord(*pending.txn, writes, snapshot, label, reads, ranges, conditions)
+        record = record._replace(deletes=request.deletes, appended=request.appended, folds=request.folds)
         payload = encode_commit(record)
         if len(payload) > self._max_bytes:
             self._end(pending, TransactionTooLarge(len(payload), self._max_bytes, ", with what it has read,"))
