@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from logdb.errors import Unavailable
 from logdb.log import connect
 from logdb.log.engine import ENGINES
 from tests.harness.ports import free_addresses
@@ -128,8 +129,15 @@ class Cluster:
             deadline = time.monotonic() + READY_S
             while len(log.configuration().spares) < self.shape.storage and time.monotonic() < deadline:
                 time.sleep(0.05)
-            for _ in range(self.shape.shards):
-                log.add_shard()
+            shards = 0
+            while shards < self.shape.shards:
+                try:
+                    log.add_shard()
+                    shards += 1
+                except Unavailable:  # on a busy machine a server may seem to have failed
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.2)
 
     def pids(self) -> dict[str, list[int]]:
         """Of those that run, by role."""

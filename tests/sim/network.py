@@ -7,7 +7,7 @@ a process that is down are lost.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,10 @@ from logdb.cores.effects import Address, Disconnected, Received
 if TYPE_CHECKING:
     from tests.sim.process import Process
     from tests.sim.world import World
+
+
+Filter = Callable[[Address, Address, Any], Any]
+"""Gets the sender, the receiver and the message; returns what is sent instead, None for nothing."""
 
 
 @dataclass(slots=True)
@@ -44,6 +48,7 @@ class Network:
         self.processes: dict[Address, Process] = {}
         self.cut: set[tuple[Address, Address]] = set()
         """The (from, to) pairs of links that are cut."""
+        self.filters: list[Filter] = []
         self._node: dict[Address, Address] = {}
         self._random = world.draw("network").random
 
@@ -56,6 +61,10 @@ class Network:
         process = self.processes.get(to)
         if process is None:
             return
+        for change in self.filters:
+            message = change(sender, to, message)
+            if message is None:
+                return
         if self._node and sender in self._node and self._node[sender] == self._node.get(to):
             self.world.after(0, process.deliver, Received(sender, message))
             return

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from logdb.cores.effects import MILLISECOND
+from logdb.cores.effects import MILLISECOND, Received
 from logdb.log import requests as calls
 from logdb.log.requests import ShardState
-from logdb.log.ziplog.messages import Freeze, View
+from logdb.log.ziplog.messages import Freeze, Report, Update, View
 from tests.sim import faults
 from tests.sim.faults import Trouble
+from tests.sim.network import Filter
 from tests.sim.process import Process
 from tests.sim.workload import Application
 from tests.sim.ziplog.cluster import Cluster
@@ -89,6 +90,79 @@ class Faults(faults.Faults):
         some = self.draw.sample(self.cluster.storage, self.draw.randint(1, len(self.cluster.storage)))
         return self._partition([process.address], [one.address for one in some], self.draw.random() < 0.3, self._long())
 
+    # ---- epochs, rates, clocks
+
+    def _filter(self, change: Filter, span: int) -> None:
+        """Change messages for this time."""
+        filters = self.cluster.network.filters
+        filters.append(change)
+        self.world.after(span, lambda _: filters.remove(change) if change in filters else None, None)
+
+    def late_epochs(self) -> bool:
+        """A storage server enters epochs and views late, some of them after later ones, or after it has restarted."""
+        process = self._someone("storage")
+        if process is None:
+            return False
+        longest, draw = self._long(), self.draw
+
+        def delay(sender: str, to: str, message: Any) -> Any:
+            if to != process.address or not isinstance(message, Update):
+                return message
+            self.world.after(draw.randint(1, longest), process.deliver, Received(sender, message))
+            return None
+
+        self._filter(delay, self._long())
+        return True
+
+    def skipped_epochs(self) -> bool:
+        """Some servers never get some of the epochs."""
+        up = [one for one in self.cluster.storage if one.core is not None]
+        if not up:
+            return False
+        some = {one.address for one in self.draw.sample(up, self.draw.randint(1, len(up)))}
+        share, draw = self.draw.choice((0.3, 0.9, 1.0)), self.draw
+
+        def drop(_: str, to: str, message: Any) -> Any:
+            return None if to in some and isinstance(message, Update) and draw.random() < share else message
+
+        self._filter(drop, self._long())
+        return True
+
+    def wrong_rates(self) -> bool:
+        """The MMS gets rates of a shard that are a hundred times too large or too small."""
+        process = self._member(0)
+        if process is None:
+            return False
+        is_larger = self.draw.random() < 0.5
+
+        def change(sender: str, _: str, message: Any) -> Any:
+            if sender != process.address or not isinstance(message, Report):
+                return message
+            return message._replace(records=message.records * 100 if is_larger else message.records // 100)
+
+        self._filter(change, self._long())
+        return True
+
+    def drifting_clock(self) -> bool:
+        """A clock is fast for a while."""
+        process = self._leader() if self.draw.random() < 0.5 else self._someone("storage")
+        if process is None:
+            return False
+        step = self.cluster.shape.heartbeat_ns // 4
+        self._drift(process, int(step * self.draw.choice((0.01, 0.1, 0.5, 2.0))), self.draw.randint(4, 60))
+        return True
+
+    def _drift(self, process: Process, by: int, left: int) -> None:
+        if not self.healed:
+            self._jump(process, by)
+            if left > 1:
+                step = self.cluster.shape.heartbeat_ns // 4
+                self.world.after(step, lambda _: self._drift(process, by, left - 1), None)
+
+    def heal(self) -> None:
+        self.cluster.network.filters.clear()
+        super().heal()
+
     def _long(self) -> int:
         return self.draw.randint(2, 30) * self.cluster.shape.heartbeat_ns
 
@@ -124,6 +198,16 @@ class Faults(faults.Faults):
             return False
         self.losses_left -= 1
         self._kill(process, self._span())
+        return True
+
+    def flip_a_bit(self) -> bool:
+        """In a stored record of a server that runs on, until it reads the record or restarts."""
+        process = self._someone("storage")
+        if process is None or not self.losses_left or not self._survives_without(process):
+            return False
+        if not process.disk.flip(self.RECORDS):
+            return False
+        self.losses_left -= 1
         return True
 
     def wipe_replica(self) -> bool:
@@ -211,6 +295,11 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
     "cut off primary": Faults.cut_off_primary,
     "cut off from the mms": Faults.cut_off_from_mms,
     "late freeze": Faults.late_freeze,
+    "late epochs": Faults.late_epochs,
+    "skipped epochs": Faults.skipped_epochs,
+    "wrong rates": Faults.wrong_rates,
+    "drifting clock": Faults.drifting_clock,
+    "flip a bit": Faults.flip_a_bit,
     "lossy network": Faults.lossy_network,
     "doubling network": Faults.doubling_network,
     "reordering network": Faults.reordering_network,
@@ -240,6 +329,10 @@ FOCUSES = (
     Trouble(("kill primary", "late freeze", "doubling network", "reordering network"), ("add shard", "finalize shard")),
     Trouble(
         ("lose disk", "lose disk of a primary", "kill storage", "late freeze", "cut off primary"), ("start spare",)
+    ),
+    Trouble(
+        ("late epochs", "skipped epochs", "wrong rates", "drifting clock", "late freeze", "kill primary"),
+        ("add shard", "finalize shard", "start spare"),
     ),
     Trouble(
         ("kill storage", "lose disk", "cut off client"),

@@ -71,9 +71,7 @@ def begin_an_epoch_inside_the_last_one(right: Right, self: MembershipState, time
 
 
 @planted(Inserts, "_slots_for", PLANTED)
-def place_records_without_regard_to_the_floor(
-    right: Right, self: Inserts, floor: int, count: int, now: int
-) -> Any:
+def place_records_without_regard_to_the_floor(right: Right, self: Inserts, floor: int, count: int, now: int) -> Any:
     return right(self, 0, count, now)
 
 
