@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 from logdb.api.backend import AsyncBackend, AsyncReader
+from logdb.clients.pages import BATCH_ROWS
 from logdb.errors import ConflictError, DatabaseClosed, VersionTrimmed
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange
@@ -49,6 +50,13 @@ class RequestBackend(AsyncBackend):
         """Take a transaction's snapshot, and read ranges at it."""
         await self.begin(work, None)
         return await self.multi_scan(ranges, work.snapshot, reverse=reverse)
+
+    async def first_page(
+        self, work: Workspace, requested: ScanRange, *, reverse: bool
+    ) -> tuple[list[tuple[bytes, bytes]], ScanRange | None]:
+        """Take a transaction's snapshot, and read the first rows of a range at it: (rows, the rest of the range)."""
+        await self.begin(work, None)
+        return [], requested
 
     @abstractmethod
     def check_lease(self, holder: object) -> None:
@@ -150,10 +158,23 @@ class LazySnapshotReader(AsyncReader):
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
         """See `Reader.scan`."""
+        backend, work = self._backend, self._work
+        rows: list[tuple[bytes, bytes]] = []
+        rest: ScanRange | None = ScanRange(start, end, limit)
         with self._checked():
+            if not self._begun and limit != 0:
+                async with self._one_begin:
+                    if not self._begun:
+                        rows, rest = await backend.first_page(work, ScanRange(start, end, limit), reverse=reverse)
+                        self._begun = True
             await self.begin(None)
-            async for batch in self._backend.scan(start, end, self._work.snapshot, reverse=reverse, limit=limit):
-                self._backend.check_lease(self._work)
+            for first in range(0, len(rows), BATCH_ROWS):
+                backend.check_lease(work)
+                yield rows[first : first + BATCH_ROWS]
+            if rest is None:
+                return
+            async for batch in backend.scan(*rest[:2], work.snapshot, reverse=reverse, limit=rest.limit):
+                backend.check_lease(work)
                 yield batch
 
     @contextmanager

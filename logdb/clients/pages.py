@@ -43,7 +43,7 @@ async def scan_pages(
         at, rows, more = await request(rest, at)
         for first in range(0, len(rows), BATCH_ROWS):
             yield list(rows[first : first + BATCH_ROWS])
-        rest = _rest_of(rest, rows, reverse) if more else None
+        rest = rest_of(rest, rows, reverse) if more else None
 
 
 async def history_pages(request: RequestHistory, at: int | None) -> AsyncIterator[Entry]:
@@ -91,14 +91,14 @@ class RangePages:
             index, requested = self._left[answered]
             answered += 1
             self.rows[index] += rows
-            if more and (rest := _rest_of(requested, rows, self._reverse)).limit != 0:
+            if more and (rest := rest_of(requested, rows, self._reverse)).limit != 0:
                 unfinished.append((index, rest))
         if self._left and not answered:
             raise WireError("a page of ranges is empty, and not the last")
         self._left = unfinished + self._left[answered:]
 
 
-def _rest_of(requested: ScanRange, rows: Sequence[Row], reverse: bool) -> ScanRange:
+def rest_of(requested: ScanRange, rows: Sequence[Row], reverse: bool) -> ScanRange:
     """The rest of a range after the rows of a page that is not the last. Raises WireError."""
     if not rows:
         raise WireError("a page of rows is empty, and not the last")

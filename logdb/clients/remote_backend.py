@@ -11,7 +11,7 @@ from typing import Any, Final
 from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
 from logdb.clients.lazy_snapshot import RequestBackend
-from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
+from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, rest_of, scan_pages
 from logdb.clients.server_connection import Answer, ServerConnection
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, VersionTrimmed
 from logdb.store.key_map import Rows
@@ -294,6 +294,15 @@ class RemoteBackend(RequestBackend):
             return response.version, _pages_of(response)
 
         return await multi_scan_pages(page, ranges, None, reverse=reverse, max_ranges=PAGE_RANGES)
+
+    async def first_page(
+        self, work: Workspace, requested: ScanRange, *, reverse: bool
+    ) -> tuple[list[tuple[bytes, bytes]], ScanRange | None]:
+        """See `RequestBackend.first_page`: one journey."""
+        request = pb.Request(multi_scan=pb.MultiScan(ranges=ranges_to([requested]), reverse=reverse))
+        ((rows, more),) = _pages_of(await self._begin_and_read(work, request))
+        rest = rest_of(requested, rows, reverse) if more else None
+        return rows, None if rest is None or rest.limit == 0 else rest
 
     async def _begin_and_read(self, work: Workspace, request: pb.Request) -> pb.Response:
         """Take a transaction's snapshot and send a read at it, without waiting in between: the answer to the read."""

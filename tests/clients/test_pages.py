@@ -91,6 +91,25 @@ def test_a_transaction_reads_several_ranges_in_one_request(db: logdb.Database, r
         assert reads_sent(requests_sent) == {"multiscan": 1}
 
 
+def test_a_transaction_that_scans_first_takes_its_snapshot_on_the_way(
+    db: logdb.Database, requests_sent: Counter[str]
+) -> None:
+    rows = [(b"%04d" % number, bytes(3_000)) for number in range(800)]
+    db.multi_put(dict(rows))
+    requests_sent.clear()
+    with db.transaction(read_only=True) as txn:
+        assert list(txn.scan(b"0100", b"0110")) == rows[100:110]
+    assert reads_sent(requests_sent) in ({"scan": 1}, {"begin": 1, "multiscan": 1})
+    for reverse, limit in [(False, None), (True, None), (False, 600), (True, 10), (False, 0)]:
+        with db.transaction() as txn:
+            found = txn.scan(reverse=reverse, limit=limit)
+            assert list(found) == (rows[::-1] if reverse else rows)[:limit]
+    with pytest.raises(logdb.ConflictError), db.transaction() as txn:
+        assert next(iter(txn.scan())) == rows[0]
+        txn.put(b"x", b"")
+        db.put(b"0000", b"")
+
+
 def test_own_deletions_cost_one_request_for_all_ranges(db: logdb.Database, requests_sent: Counter[str]) -> None:
     keys = [b"%03d" % number for number in range(200)]
     db.multi_put(dict.fromkeys(keys, b"v"))
