@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
     tally, draw, begun = Tally(), random.Random(options.seed), time.monotonic()
     policies = simulation_of(options.engine).POLICIES
     names = [options.policy] if options.policy else list(policies)
-    if options.nodes:  # a member on each node, and no spares: the policy with as many members
-        names = [name for name in names if policies[name].replicas == SHARED_BY]
+    if options.nodes:  # a member on each node, and no spares: the policy with as many members, if there is one
+        names = [name for name in names if policies[name].replicas == SHARED_BY] or names
     number = 0
     while sum(tally.faults.values()) < options.faults and not tally.problems:
         if options.minutes and time.monotonic() - begun > options.minutes * 60:

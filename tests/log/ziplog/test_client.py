@@ -143,6 +143,14 @@ def test_a_shard_that_is_trimmed_away_takes_no_records_and_has_none() -> None:
     assert client.results[batch].end == END  # type: ignore[attr-defined]
 
 
+def test_a_read_of_a_trimmed_record_whose_shard_is_gone_says_so() -> None:
+    """Bug 29: a client that had not known the shard was told that the record is on no such shard."""
+    client = Client()
+    read = client.call(calls.Read(5, 1))
+    client.configure(TRIMMED_AWAY)
+    assert isinstance(client.results[read], Trimmed)
+
+
 def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
     """Bug 25: a read of a record that the log had passed looked at the configuration no more."""
     client, _ = appending()
