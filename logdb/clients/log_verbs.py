@@ -12,7 +12,18 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from logdb.cores.effects import SECOND
 from logdb.log import requests as calls
-from logdb.log.contract import AppendId, Batch, LogRecord, NotOfThisShard, Record, ShardPolicy, View
+from logdb.log.contract import (
+    GENESIS,
+    RECENT,
+    AppendId,
+    Batch,
+    LogRecord,
+    NotOfThisShard,
+    Record,
+    ShardPolicy,
+    View,
+    first_position,
+)
 from logdb.log.policies import ByRecord
 from logdb.log.requests import Configuration, ShardState
 from logdb.wire.limits import check_record
@@ -213,8 +224,9 @@ class BlockingLog(ABC):
     _subscribe = _blocking(subscribe)
 
     def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> BlockingSubscription:
-        """Every record from `gsn` on, or those of these tags. Raises Trimmed."""
-        return BlockingSubscription(self, self._subscribe(gsn, tags))
+        """Every record from `gsn` on, or those of these tags; `GENESIS`: from the oldest one that is left; `RECENT`:
+        those that are ordered from now on. Raises Trimmed."""
+        return BlockingSubscription(self, self._subscribe(first_position(gsn, self.oldest, self.tail), tags))
 
 
 class BlockingSubscription:
@@ -295,7 +307,12 @@ class AwaitedLog(ABC):
     _subscribe = _awaited(subscribe)
 
     async def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> AwaitedSubscription:
-        """Every record from `gsn` on, or those of these tags. Raises Trimmed."""
+        """Every record from `gsn` on, or those of these tags; `GENESIS`: from the oldest one that is left; `RECENT`:
+        those that are ordered from now on. Raises Trimmed."""
+        if gsn == GENESIS:
+            gsn = await self.oldest()
+        elif gsn == RECENT:
+            gsn = await self.tail() + 1
         return AwaitedSubscription(self, await self._subscribe(gsn, tags))
 
 

@@ -24,6 +24,7 @@ from logdb.errors import LogDBError
 
 __all__ = [
     "GENESIS",
+    "RECENT",
     "AppendId",
     "AppendUnknown",
     "Batch",
@@ -43,7 +44,11 @@ __all__ = [
 ]
 
 GENESIS: Final = 0
-"""The position before every record: an append after it may be ordered anywhere (RID_GENESIS of the dissertation)."""
+"""The position before every record: an append after it may be ordered anywhere, and a subscription to it begins with
+the oldest record that is left (RID_GENESIS of the dissertation)."""
+RECENT: Final = -1
+"""The position behind every record so far: a subscription to it begins with the first record that is ordered after
+everything that had returned when it was opened (RID_RECENT of the dissertation)."""
 
 Record = tuple[int, bytes]
 """(tag, payload): the tag, 1 to 255, is the record's kind; a subscriber can select records by their tags."""
@@ -88,6 +93,13 @@ def check_after(after: int | None, newest: int) -> None:
     """Raise ValueError if `after` is later than the `newest` GSN."""
     if after is not None and after > newest:
         raise ValueError(f"there is no record {after} yet; the newest is {newest}")
+
+
+def first_position(gsn: int, oldest: Callable[[], int], tail: Callable[[], int]) -> int:
+    """Where a subscription to `gsn`, or to `GENESIS` or `RECENT`, begins in a log with these verbs."""
+    if gsn == GENESIS:
+        return oldest()
+    return tail() + 1 if gsn == RECENT else gsn
 
 
 class NotOfThisShard(LogDBError):
@@ -220,8 +232,8 @@ class Log(Protocol):
         """
 
     def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
-        """Subscribe to every record from `gsn` on, in order; with `tags`, only to records with these. Raises
-        Trimmed."""
+        """Subscribe to every record from `gsn` on, in order; with `tags`, only to records with these. `GENESIS`: from
+        the oldest one that is left; `RECENT`: to those that are ordered from now on. Raises Trimmed."""
 
     def trim(self, gsn: int) -> None:
         """Allow the log to delete records before `gsn`. Raises ValueError past the tail, LogFailed."""

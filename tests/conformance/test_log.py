@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logdb.log.contract import Batch, Log, LogFailed, NotOfThisShard, Subscription, Trimmed
+from logdb.log.contract import GENESIS, RECENT, Batch, Log, LogFailed, NotOfThisShard, Subscription, Trimmed
 from tests.conformance.logs import ENGINES, JOIN_S, ORDERED, Clock, a_shard, follow, numbered, read
 
 
@@ -196,6 +196,27 @@ def test_a_subscription_to_the_future(log: Log) -> None:
     batch = next(subscription)
     assert batch.first == future
     assert min(record.gsn for record in batch.records) >= future
+
+
+def test_a_subscription_to_the_oldest_record_that_is_left(log: Log) -> None:
+    gsns = log.append(numbered(6))
+    log.trim(gsns[2])
+    subscription, got = log.subscribe(GENESIS), []
+    left = [gsn for gsn in gsns if gsn >= log.oldest()]
+    while len(got) < len(left):
+        got += [record.gsn for record in next(subscription).records]
+    assert got == left
+    subscription.close()
+
+
+def test_a_subscription_to_what_is_ordered_from_now_on(log: Log) -> None:
+    log.append(numbered(3))
+    subscription = log.subscribe(RECENT)
+    later, got = log.append(numbered(2)), []
+    while len(got) < 2:
+        got += [record.gsn for record in next(subscription).records]
+    assert got == list(later)
+    subscription.close()
 
 
 def test_a_trim_that_overtakes_a_subscription(log: Log) -> None:

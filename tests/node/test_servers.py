@@ -20,7 +20,7 @@ from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import RemoteLog
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
-from logdb.log.contract import AppendId, AppendUnknown, LogFailed, Record
+from logdb.log.contract import GENESIS, RECENT, AppendId, AppendUnknown, LogFailed, Record
 from logdb.log.record_clock import MAX_JUMP_NS, UNSET_NS
 from logdb.node.clock import Clock
 from logdb.node.node import Node, NodeConfig
@@ -360,6 +360,10 @@ def test_the_same_for_asyncio(clusters: Callable[..., Cluster]) -> None:
             assert await log.members(shard)
             await log.trim(10)
             assert await log.oldest() == 10
+            recent = await log.subscribe(RECENT)
+            assert (await anext(await log.subscribe(GENESIS))).first == 10
+            await log.append([(1, b"recent")])
+            assert [record.gsn for record in (await anext(recent)).records] == [30]
 
     in_shared_loop(use())
 

@@ -18,6 +18,7 @@ from logdb.log.contract import (
     View,
     always_false,
     check_after,
+    first_position,
 )
 from logdb.log.local.subscriptions import LocalSubscription, read_waiting
 from logdb.log.record_clock import RecordClock
@@ -114,7 +115,7 @@ class MemoryLog:
         return read_waiting(self, gsn, shard, timeout)
 
     def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
-        return LocalSubscription(self, gsn, tags)
+        return LocalSubscription(self, first_position(gsn, self.oldest, self.tail), tags)
 
     def refresh(self) -> int:
         return self.durable

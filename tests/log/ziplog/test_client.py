@@ -144,7 +144,7 @@ def test_a_shard_that_is_trimmed_away_takes_no_records_and_has_none() -> None:
 
 
 def test_a_read_of_a_trimmed_record_whose_shard_is_gone_says_so() -> None:
-    """Bug 29: a client that had not known the shard was told that the record is on no such shard."""
+    """Bug 29: a client that did not know the shard reported that the record is on no such shard."""
     client = Client()
     read = client.call(calls.Read(5, 1))
     client.configure(TRIMMED_AWAY)
