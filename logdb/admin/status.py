@@ -40,10 +40,10 @@ class KnownServer(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     """One server. `name`: as in the file, "" if there is none. `process`: its number on this machine, None: not here.
-    `state`: "leads", "follows", "serves", "registers", or why it does not answer, and then it is not `alive`.
-    `registered`: the cluster uses it: the ordering layer's view contains a storage server or aggregator, and a mapping
-    server answers reads. Of a storage server: its `number` and its `shard`, 0 for a spare. Of a mapping server: up to
-    where it has `applied` the log, and how many records of the log's tail it lacks (`lag`)."""
+    `state`: "leads", "follows", "serves", "stands by", "registers", or why it does not answer, and then it is not
+    `alive`. `registered`: the cluster uses it: the ordering layer's view contains a storage server or aggregator, and a
+    mapping server answers reads. Of a storage server: its `number` and its `shard`, 0 for a spare. Of a mapping server:
+    up to where it has `applied` the log, and how many records of the log's tail it lacks (`lag`)."""
 
     name: str
     role: str
@@ -198,6 +198,7 @@ def made_of(
     placed += [(member.server, 0, member.address) for member in view.spares]
     places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
     in_view = {address for address, _ in engine.operations.servers_of(view)}
+    standing_by = {name for name, role in engine.roles.items() if role.has_standbys}
     last = None if tail is None else tail.last
     notes = {} if tail is None else dict.fromkeys(tail.unreachable, ", but a client does not reach it")
     notes |= {member.server: " until its successor has caught up" for one in view.shards for member in one.replaced}
@@ -222,7 +223,17 @@ def made_of(
             for one in view.shards
         ),
         tuple(
-            _server(server, replies[one], leader, one in in_view, places.get(one), notes, last, founding)
+            _server(
+                server,
+                replies[one],
+                leader,
+                one in in_view,
+                "stands by" if server.role in standing_by else "registers",
+                places.get(one),
+                notes,
+                last,
+                founding,
+            )
             for one, server in servers.items()
         ),
         view.version,
@@ -235,12 +246,14 @@ def _server(
     reply: Answer,
     leader: Address,
     in_view: bool,
+    outside: str,
     place: tuple[int, int] | None,
     notes: Mapping[int, str],
     tail: int | None,
     founding: int,
 ) -> ServerStatus:
-    """`notes`: additions to the state of serving storage servers, by number."""
+    """`outside`: the state of a server that serves and is not in the configuration. `notes`: additions to the state of
+    serving storage servers, by number."""
     number, shard = place if place is not None else (None, None)
     applied = reply.answer.answers[0].version if isinstance(reply.answer, Answers) else None
     alive = reply.hello is not None and reply.serving
@@ -252,7 +265,7 @@ def _server(
         state = "leads" if known.address == leader else "follows"
     else:
         serves = "serves" + ("" if number is None else notes.get(number, ""))
-        state = serves if in_view or applied is not None else "registers"
+        state = serves if in_view or applied is not None else outside
     registered = alive and state != "registers"
     lag = None if applied is None or tail is None else max(0, tail - applied)
     name, role, address, process = known.name, known.role, known.address, known.process

@@ -151,7 +151,8 @@ class Role:
     `has_journals`: whether the core keeps journals, which its server wipes when the core asks for it. `segment_bytes`:
     the size of their files. `can_start_empty`: whether a server that has lost its journals may start with empty ones.
     `damage_advice`: what an operator should do about damaged journals. `receives_disconnects`: whether the core gets
-    `Disconnected` for clients.
+    `Disconnected` for clients. `has_standbys`: whether a ready server may be in no configuration, because another one
+    does the work.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Role:
     can_start_empty: bool = True
     damage_advice: Callable[[Any], str] = lambda config: ""
     receives_disconnects: bool = False
+    has_standbys: bool = False
 
 
 # ---- the client

@@ -158,7 +158,8 @@ def test_a_cluster_of_equal_nodes(path: Path, engine: str) -> None:
         kill(path, "n2")
         assert db.put(b"2", b"x") > first
         servers = status("--endpoints", up["endpoints"])["servers"]
-        assert {server["role"] for server in servers if server["state"] == "connection refused"} == roles
+        refused = {server["role"] for server in servers if server["state"] == "connection refused"}
+        assert {engine_of(engine).founder_role, "mapping"} <= refused <= roles, "others may have been replaced already"
         assert f"{3 * len(roles)} servers in 3 processes, 1 of them started now" in call("up", "--dir", path)
         assert [key for key, _ in db.scan()] == [b"1", b"2"]
     assert call("down", "--dir", path).startswith("stopped 3 processes; ")

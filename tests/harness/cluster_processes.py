@@ -48,7 +48,7 @@ class Processes:
         self.engine = engine_of(engine)
         operations, keys = self.engine.operations, settings_of(self.engine)
         numbers = {"ordering": ordering, "aggregators": aggregators}
-        counts = {operations.storage_role: storage}
+        counts = dict.fromkeys(self.engine.roles, 1) | {operations.storage_role: storage}
         counts |= {role: numbers[field] for field, role in operations.shape_fields.items()}
         letters = {role.name: role.letter for role in self.engine.roles.values()} | {MAPPING: "m"}
         self.roles = {

@@ -29,7 +29,8 @@ class Cluster:
     the processes n1, n2, ... The methods that are not coroutines may be called from any thread.
 
     `replicas`: number of founders; `storage`: of servers that form shards, where these are not the founders;
-    `aggregators`: where the engine has them. `policy`: as in `cluster.toml`, "" for the engine's first.
+    `aggregators`: where the engine has them; of other roles there is one, or one for each node. `policy`: as in
+    `cluster.toml`, "" for the engine's first.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Cluster:
             settings["policy"] = self._engine.settings["policy"].check(policy)
         founders, operations = self._engine.founder_role, self._engine.operations
         numbers = {"ordering": replicas, "aggregators": aggregators}
-        counts = {operations.storage_role: storage}
+        counts = dict.fromkeys(self._engine.roles, nodes or 1) | {operations.storage_role: storage}
         counts |= {role: numbers[field] for field, role in operations.shape_fields.items()}
         self.configs: dict[str, ServerConfig] = {}
         for role in self._engine.roles.values():

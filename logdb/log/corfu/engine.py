@@ -150,6 +150,7 @@ SEQUENCER: Final = Role(
     is_ready=lambda core: core.view.version > 0,
     metrics=_sequencer_metrics,
     has_journals=False,
+    has_standbys=True,
 )
 
 # ---- operations
@@ -162,7 +163,7 @@ def _server_counts(shape: Shape) -> Mapping[str, int]:
     return {
         AUXILIARY.name: shape.ordering,
         STORAGE.name: shape.shards * shape.replicas + shape.spares,
-        SEQUENCER.name: min(2, shape.ordering),
+        SEQUENCER.name: shape.nodes or min(2, shape.ordering),
     }
 
 

@@ -22,7 +22,7 @@ class AuxiliaryServerConfig(ServerConfig):
 
     heartbeat_ms: int = 100
     election_ms: int = 500
-    suspect_ms: int = 500
+    suspect_after_ms: int = 1_000
     failures: int = 1
     snapshot_mib: int = 4
 
@@ -34,7 +34,7 @@ class AuxiliaryServerConfig(ServerConfig):
             replicas=self.ordering,
             units=self.failures + 1,
             heartbeat_ns=heartbeat_ns,
-            suspect_after_ns=self.suspect_ms * MILLISECOND,
+            suspect_after_ns=self.suspect_after_ms * MILLISECOND,
             snapshot_bytes=self.snapshot_mib << 20,
             paxos=paxos.Config(election_ns=self.election_ms * MILLISECOND, heartbeat_ns=heartbeat_ns),
         )
@@ -78,7 +78,7 @@ class SequencerServerConfig(ServerConfig):
 SETTINGS: Final[dict[str, Setting]] = {
     "heartbeat_ms": Setting(int, between(5, 60_000), ("cluster",)),
     "election_ms": Setting(int, between(10, 600_000), ("cluster",)),
-    "suspect_ms": Setting(int, between(10, 600_000), ("cluster",)),
+    "suspect_after_ms": Setting(int, between(10, 600_000), ("cluster",)),
     "failures": Setting(int, between(0, 4), ("cluster",)),
     "cache_mib": Setting(int, between(1, 65_536), ("cluster", "storage")),
     "segment_mib": Setting(int, between(1, 1_024), ("cluster", "storage")),
@@ -91,7 +91,7 @@ def check_times(settings: Mapping[str, Any]) -> None:
     """A heartbeat must arrive before it is missed. Raises WrongSetting."""
     defaults = AuxiliaryServerConfig.__dataclass_fields__
     heartbeat = settings.get("heartbeat_ms", defaults["heartbeat_ms"].default)
-    for name in ("election_ms", "suspect_ms"):
+    for name in ("election_ms", "suspect_after_ms"):
         value = settings.get(name, defaults[name].default)
         if value < 2 * heartbeat:
             about = name if name in settings else "heartbeat_ms"

@@ -67,6 +67,8 @@ WIRE: Final = Wire(
             m.TimeRequest,
             m.StatusRequest,
             m.ReadRequest,
+            m.Pull,
+            m.FillRequest,
         }
     ),
     rights={

@@ -148,7 +148,6 @@ class ProjectionState:
             self.ranges.pop()
         if not self.ranges or self.ranges[-1].shards != live:
             self.ranges.append(Range(self.start, live))
-        self._remove_trimmed()
 
     def _is_spare(self, number: int) -> bool:
         server = self.servers.get(number)
@@ -209,17 +208,14 @@ class ProjectionState:
         return Result(request, result, "")
 
     def _trim(self, gsn: int) -> None:
+        """Remove ranges that are trimmed as a whole, and finalized shards without a range."""
         self.oldest = gsn
         self.version += 1
-        self._remove_trimmed()
-
-    def _remove_trimmed(self) -> None:
-        """Remove ranges that are trimmed as a whole, and finalized shards without a range."""
         while len(self.ranges) > 1 and self.ranges[1].first <= position_of(self.oldest):
             del self.ranges[0]
         used = {shard for one in self.ranges for shard in one.shards}
         for config in list(self.shards.values()):
-            if config.shard not in used:
+            if config.shard not in used and not config.is_live:
                 del self.shards[config.shard]
                 for unit in config.units:
                     self._release(unit)

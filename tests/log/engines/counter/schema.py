@@ -22,7 +22,7 @@ kind.field.add(name="labels", number=3, type=INT64, label=FieldDescriptorProto.L
 kinds = _file.message_type.add(name="Kinds")
 kinds.oneof_decl.add(name="kind")
 WIRE_NAMES = ("counter_put", "counter_numbered", "counter_end_request", "counter_end_response")
-for number, (name, wire_name) in enumerate(zip(MESSAGES, WIRE_NAMES, strict=True), 200):
+for number, (name, wire_name) in enumerate(zip(MESSAGES, WIRE_NAMES, strict=True), 10_000):
     kinds.field.add(
         name=wire_name,
         number=number,
