@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from logdb.api.backend import Progress
 from logdb.api.results import Compacted
 from logdb.clients.cluster_feed import ClusterFeed
+from logdb.clients.cluster_tail import ClusterTail
 from logdb.clients.core_client import HostedClient, resolve, unwrap
 from logdb.clients.lazy_snapshot import LazySnapshotReader, RequestBackend
 from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
@@ -92,6 +93,7 @@ class ClusterBackend(RequestBackend):
         self.speculation = Speculation(asyncio.get_running_loop().time, self.takes_turns)
         self._committing: set[asyncio.Future[Any]] = set()
         self._feeds: set[ClusterFeed] = set()
+        self._tail = ClusterTail(self)
 
         engine = engine_of(nodes.engine)
 
@@ -475,9 +477,14 @@ class ClusterBackend(RequestBackend):
         """See `Backend.feed`: from now on includes every later commit of this client."""
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
-        feed = ClusterFeed(self, since, prefix, keys, self._feeds.discard)
+        feed = ClusterFeed(self, self._tail, since, prefix, keys, self._feed_ended)
         self._feeds.add(feed)
         return feed
+
+    def _feed_ended(self, feed: ClusterFeed) -> None:
+        self._feeds.discard(feed)
+        if not self._feeds:
+            self._tail.stop()
 
     async def pins(self) -> dict[str, int]:
         """See `Backend.pins`."""

@@ -2,7 +2,8 @@
 
 Commit records come from the storage servers, in the order of the log and without gaps (SCA-11), large values from their
 shards. A mapping server returns which commit records of a batch were not applied; that follows from the log alone, so
-any server can answer. No server has state for a feed: any client can resume after any version.
+any server can answer. No server has state for a feed: any client can resume after any version. The feeds of a client
+share the end of the log (`ClusterTail`).
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, Final, Protocol
 
 from logdb.api.backend import AsyncChangeFeed
 from logdb.api.results import Change
+from logdb.clients.cluster_tail import ClusterTail, applied_commits, started
 from logdb.clients.core_client import unwrap
-from logdb.clients.folded_commits import with_folded_values
+from logdb.clients.folded_commits import folded_values
 from logdb.cluster.client import requests as calls
 from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log import requests as log
-from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
-from logdb.store.records import COMMIT, Commit, Place, Value, decode_commit
+from logdb.log.contract import Batch, LogFailed, Trimmed
+from logdb.store.recent_commits import WatchedCommit, watched_commits
+from logdb.store.records import COMMIT, Place, Value
 from logdb.store.watched import Watched
+
+FOLDED_BYTES: Final = 100
+"""About the size of the value of a fold."""
 
 
 class FeedClient(Protocol):
@@ -43,7 +49,8 @@ class FeedClient(Protocol):
 
 
 class ClusterFeed(AsyncChangeFeed):
-    """Commits after `since` (None: from now on) that write a watched key. `on_end`: called when it is closed.
+    """Commits after `since` (None: from now on) that write a watched key. `tail`: has the newest commits. `on_end`:
+    called when it is closed.
 
     `_seen`: all changes up to this version have been returned; `_read`: have been read.
     """
@@ -51,28 +58,24 @@ class ClusterFeed(AsyncChangeFeed):
     def __init__(
         self,
         client: FeedClient,
+        tail: ClusterTail,
         since: int | None,
         prefix: bytes | None,
         keys: Collection[bytes] | None,
         on_end: Callable[[ClusterFeed], None],
     ) -> None:
-        self._client, self._watched = client, Watched(prefix, keys)
+        self._client, self._tail, self._watched = client, tail, Watched(prefix, keys)
         self._on_end = on_end
         self._seen = self._read = self._subscription = 0
         self._ready: deque[Change] = deque()
         self._batch: Batch | None = None
         self._closed = False
-        self._beginning = _started(self._begin(since))
+        self._beginning = started(self._begin(since))
         self._stepping: asyncio.Task[None] | None = None
 
     async def _begin(self, since: int | None) -> None:
         client = self._client
         self._seen = self._read = await (client.version() if since is None else client.at(since))
-        try:
-            async with asyncio.timeout(client.timeout_s):
-                self._subscription = await self._followed(log.Subscribe(self._seen + 1, frozenset((COMMIT,))), None)
-        except TimeoutError:
-            raise self._cannot_follow("no server has answered in time") from None
 
     @property
     def is_placed(self) -> bool:
@@ -126,7 +129,7 @@ class ClusterFeed(AsyncChangeFeed):
     async def _step(self, timeout: float | None) -> None:
         """Wait for the next batch of the log. A read that has begun continues after the timeout."""
         if self._stepping is None:
-            self._stepping = _started(self._take())
+            self._stepping = started(self._take())
         done, _ = await asyncio.wait((self._stepping,), timeout=timeout)
         if done:
             stepping, self._stepping = self._stepping, None
@@ -134,13 +137,42 @@ class ClusterFeed(AsyncChangeFeed):
 
     async def _take(self) -> None:
         """Read the next batch. A batch whose aborted commits could not be read is kept for the next attempt."""
-        if self._batch is None:
-            self._batch = await self._followed(log.Next(self._subscription), None)
-        batch = self._batch
-        self._ready.extend(await self._changes(batch.records))
-        self._batch, self._read = None, batch.end - 1
+        shared = None if self._batch is not None else await self._shared()
+        if shared is not None:
+            end, commits = shared
+            self._unsubscribe()
+        else:
+            batch = self._batch = self._batch or await self._next()
+            end, commits = batch.end, await self._watched_of(batch)
+        self._ready.extend(await self._changes(commits))
+        self._batch, self._read = None, end - 1
         if not self._ready:
             self._seen = self._read
+
+    async def _shared(self) -> tuple[int, list[WatchedCommit]] | None:
+        try:
+            return await self._tail.part_of(self._read + 1, self._watched)
+        except (TimeoutError, LogFailed) as error:
+            raise self._cannot_follow(error) from error
+
+    async def _next(self) -> Batch:
+        if not self._subscription:
+            subscribe = log.Subscribe(self._read + 1, frozenset((COMMIT,)))
+            self._subscription = await self._followed(subscribe, None)
+        batch: Batch = await self._followed(log.Next(self._subscription), None)
+        return batch
+
+    async def _watched_of(self, batch: Batch) -> list[WatchedCommit]:
+        try:
+            return watched_commits(await applied_commits(self._client, batch.records), self._watched)
+        except VersionTrimmed as error:  # no server has the outcomes of these commits
+            raise VersionTrimmed(self._seen, error.oldest) from error
+
+    def _unsubscribe(self) -> None:
+        with contextlib.suppress(DatabaseClosed):
+            if self._subscription:
+                self._client.put(log.Close(self._subscription), None)
+                self._subscription = 0
 
     async def _followed(self, request: Any, timeout_s: float | None) -> Any:
         try:
@@ -153,40 +185,32 @@ class ClusterFeed(AsyncChangeFeed):
     def _cannot_follow(self, reason: object) -> Unavailable:
         return Unavailable(f"the log of {self._client.path} cannot be followed beyond version {self._read}: {reason}")
 
-    async def _changes(self, records: list[LogRecord]) -> list[Change]:
-        if not records:
-            return []
-        try:
-            aborted = await self._client.call(calls.Aborted(records[0].gsn - 1, records[-1].gsn))
-        except VersionTrimmed as error:  # no server has the outcomes of these commits
-            raise VersionTrimmed(self._seen, error.oldest) from error
-        aborted_gsns = set(aborted)
-        applied = [record for record in records if record.gsn not in aborted_gsns]
+    async def _changes(self, commits: list[WatchedCommit]) -> list[Change]:
         changes = []
-        for (gsn, time, _, _), commit in zip(applied, await self._commits(applied), strict=True):
-            watched, deleted = self._watched.part_of(commit)
-            if watched or deleted:
-                values = await asyncio.gather(*(self._load(key, value, gsn) for key, value in watched.items()))
-                changes.append(Change(gsn, time, commit.label, dict(zip(watched, values, strict=True)), deleted))
+        folded = await asyncio.gather(*(self._folded(commit) for commit in commits if commit.folds))
+        values_of = dict(zip([commit.version for commit in commits if commit.folds], folded, strict=True))
+        for version, time, label, writes, deleted, _ in commits:
+            values = await asyncio.gather(*(self._load(key, value, version) for key, value in writes.items()))
+            folds = values_of.get(version, {})
+            changes.append(
+                Change(version, time, label, folds | dict(zip(writes, values, strict=True)) | folds, deleted)
+            )
         return changes
 
-    async def _commits(self, applied: list[LogRecord]) -> list[Commit]:
-        """The commits of records that were applied, with the values of the folds that are watched."""
-        commits = [decode_commit(record.payload, record.gsn) for record in applied]
-        asking = {}
-        for at, (record, commit) in enumerate(zip(applied, commits, strict=True)):
-            if folds := [fold for fold in commit.folds if self._watched.has(fold.key)]:
-                asking[at] = with_folded_values(commit._replace(folds=folds), record.gsn, self._client.call)
+    async def _folded(self, commit: WatchedCommit) -> dict[bytes, bytes | None]:
+        keys, version = commit.folds, commit.version
+        size = sum([len(key) + FOLDED_BYTES for key in keys])
         try:
-            for at, commit in zip(asking, await asyncio.gather(*asking.values()), strict=True):
-                commits[at] = commit
+            return await self._tail.load((version, keys), size, lambda: folded_values(keys, version, self._client.call))
         except VersionTrimmed as error:
             raise VersionTrimmed(self._seen, error.oldest) from error
-        return commits
 
     async def _load(self, key: bytes, value: Value, version: int) -> bytes | None:
         if not isinstance(value, Place):
             return value
+        return await self._tail.load(value, value.length, lambda: self._loaded(key, value, version))
+
+    async def _loaded(self, key: bytes, value: Place, version: int) -> bytes | None:
         try:
             record = await self._followed(log.Read(value.gsn, value.shard, size=value.length), self._client.timeout_s)
         except VersionTrimmed:  # trimmed before its commit record: a compaction has copied it
@@ -213,13 +237,4 @@ class ClusterFeed(AsyncChangeFeed):
         for task in (self._beginning, self._stepping):
             if task is not None:
                 task.cancel()
-        with contextlib.suppress(DatabaseClosed):
-            if self._subscription:
-                self._client.put(log.Close(self._subscription), None)
-
-
-def _started(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task whose exception need not be retrieved."""
-    task = asyncio.create_task(work)
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    return task
+        self._unsubscribe()

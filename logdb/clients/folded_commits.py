@@ -15,7 +15,13 @@ async def with_folded_values(commit: Commit, gsn: int, call: Callable[[Any], Awa
     `call`: sends a request to a mapping server. Raises VersionTrimmed, Unavailable."""
     if not commit.folds:
         return commit
-    keys = tuple(dict.fromkeys(fold.key for fold in commit.folds if fold.key not in commit.writes))
-    found: calls.Found = await call(calls.Get(keys, calls.SNAPSHOT, gsn))
-    values = {key: value for key, (_, value) in zip(keys, found.entries, strict=True)}
+    values = await folded_values(commit.folded_keys, gsn, call)
     return commit._replace(writes={**values, **commit.writes}, folds=())
+
+
+async def folded_values(
+    keys: tuple[bytes, ...], gsn: int, call: Callable[[Any], Awaitable[Any]]
+) -> dict[bytes, bytes | None]:
+    """The values at version `gsn` of keys that its commit has folded. Raises as `with_folded_values`."""
+    found: calls.Found = await call(calls.Get(keys, calls.SNAPSHOT, gsn))
+    return {key: value for key, (_, value) in zip(keys, found.entries, strict=True)}

@@ -71,7 +71,7 @@ class Feed:
 
     def take(self) -> Change:
         """The next of the commits that have been read."""
-        gsn, time, label, writes, deleted = self._ready.pop()
+        gsn, time, label, writes, deleted, _ = self._ready.pop()  # records of this log have no folds
         values = self._machine.coordinator.map.values if self._cold is None else self._cold.values
         load = self._tail.load
         try:

@@ -22,13 +22,15 @@ MAX_SETS: Final = 8
 
 
 class WatchedCommit(NamedTuple):
-    """The part of a commit that a feed follows: its writes of watched keys, and the deleted ranges of these."""
+    """The part of a commit that a feed follows: its writes of watched keys, the deleted ranges of these, and the
+    watched keys that only its folds write."""
 
     version: int
     time: int
     label: str
     writes: dict[bytes, Value]
     deleted: tuple[Range, ...]
+    folds: tuple[bytes, ...] = ()
 
 
 class OrderedCommit(NamedTuple):
@@ -65,8 +67,9 @@ def watched_commits(commits: Sequence[OrderedCommit], watched: Watched) -> list[
     found = []
     for version, time, _, commit in commits:
         writes, deleted = watched.part_of(commit)
-        if writes or deleted:
-            found.append(WatchedCommit(version, time, commit.label, writes, deleted))
+        folds = tuple(filter(watched.has, commit.folded_keys)) if commit.folds else ()
+        if writes or deleted or folds:
+            found.append(WatchedCommit(version, time, commit.label, writes, deleted, folds))
     return found
 
 

@@ -210,6 +210,11 @@ class Commit(NamedTuple):
     appended: int = 0
     folds: Sequence[Fold] = ()
 
+    @property
+    def folded_keys(self) -> tuple[bytes, ...]:
+        """The keys that only folds write."""
+        return tuple(dict.fromkeys([fold.key for fold in self.folds if fold.key not in self.writes]))
+
     def ordered_at(self, gsn: int) -> Commit:
         """This commit with the keys that its appends have if its record is at `gsn`. A made key replaces the same key
         among the other writes."""
