@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logdb.cores.effects import Send
+from logdb.cores.effects import Address, Send
 from logdb.log.requests import record_bytes
 from logdb.log.ziplog.messages import Inserted, Placed, Replicate, Stored
 from logdb.log.ziplog.records import gsn_of
@@ -38,7 +38,7 @@ class Backup:
         """Whether nothing has come from the primary for too long."""
         return self._last_received_at <= now - self._state.config.suspect_after_ns
 
-    def on_replicate(self, message: Replicate, now: int) -> None:
+    def on_replicate(self, message: Replicate, sender: Address, now: int) -> None:
         """The primary has sent more of its order."""
         state = self._state
         if not state.serves(message.shard, message.view) or state.primary is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from logdb.cores.effects import Create, Journal, Persist, Trim
@@ -14,6 +15,10 @@ from logdb.log.ziplog.storage.sessions import Sessions
 META: Final = "meta"
 SAVED: Final = 1
 """The tag of the records of META."""
+
+
+def ignore_time(now: int) -> None:
+    """Nothing is left to do."""
 
 
 class Checkpoints:
@@ -48,7 +53,7 @@ class Checkpoints:
         if self._end == 1:
             if not self._has_journal:
                 self._state.out.append(Create(META, 1))
-            self.save(lambda now: None)
+            self.save(ignore_time)
 
     def save(self, then: Callable[[int], None]) -> None:
         """Save the present state, and act once it is on the medium."""
@@ -71,9 +76,9 @@ class Checkpoints:
         if self._captured is not None and state.log.durable >= self._captured[0]:
             _, saved, oldest = self._captured
             self._captured = None
-            self._write(saved, lambda now: self._trim(oldest))
+            self._write(saved, partial(self._trim, oldest))
 
-    def _trim(self, oldest: int) -> None:
+    def _trim(self, oldest: int, now: int) -> None:
         if self._state.base is None:
             self._state.log.store.trim(oldest)
 

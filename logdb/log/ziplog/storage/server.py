@@ -58,13 +58,13 @@ class StorageServer:
         self._is_stopping = self._is_resending = False
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
             Update: self._on_update,
-            Freeze: lambda message, sender, now: self._views.on_freeze(message),
+            Freeze: self._views.on_freeze,
             Insert: self._inserts.on_insert,
             FrontierRequest: self._on_frontier_request,
             StatusRequest: self._on_status_request,
-            Replicate: lambda message, sender, now: self._backup.on_replicate(message, now),
+            Replicate: self._backup.on_replicate,
             Stored: self._on_stored,
-            Sessions: lambda message, sender, now: self._views.on_sessions(message),
+            Sessions: self._views.on_sessions,
             ReadRequest: self._on_read,
             Pull: self._on_read,
         }

@@ -3,6 +3,9 @@ fails before all of it is durable here."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from logdb.cores.effects import Address
 from logdb.log.ziplog.messages import Freeze, Member, Sessions, ShardConfig
 from logdb.log.ziplog.records import gsn_of
 from logdb.log.ziplog.storage import sessions
@@ -21,7 +24,7 @@ class Views:
         self._state, self._checkpoints, self._inserts, self._backup = state, checkpoints, inserts, backup
         self._is_saving = False
 
-    def on_freeze(self, message: Freeze) -> None:
+    def on_freeze(self, message: Freeze, sender: Address, now: int) -> None:
         """The MMS is about to begin another view."""
         state = self._state
         if state.serves(message.shard, message.view):
@@ -76,7 +79,7 @@ class Views:
             return
         state.shard_number, view, state.view = config.shard, state.view, config.view
         self._is_saving = True
-        self._checkpoints.save(lambda now: self._adopted(config, now))
+        self._checkpoints.save(partial(self._adopted, config))
         state.view = view
 
     def _adopted(self, config: ShardConfig, now: int) -> None:
@@ -108,7 +111,7 @@ class Views:
         self.follow(now)
         self._inserts.enter(now)
 
-    def on_sessions(self, message: Sessions) -> None:
+    def on_sessions(self, message: Sessions, sender: Address, now: int) -> None:
         """All that a new member lacked: save it, and be synced."""
         state, log = self._state, self._state.log
         if not state.serves(message.shard, message.view) or state.primary is not None:
