@@ -22,7 +22,7 @@ from logdb.log.ziplog.client.inserts import InsertClient
 from logdb.log.ziplog.messages import Inserted
 
 COMMAND: Final = (sys.executable, "-m", "benchmarks.ziplog.driver")
-ABANDONED_S: Final = 10.0
+ABANDONED_S: Final = 30.0
 """How long a process waits for its last inserts."""
 
 
