@@ -23,13 +23,19 @@ import reference
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAVIGATION: Final = {
-    "Concepts and tutorial": ("docs/concepts", "docs/embedded", "docs/transactions", "docs/keys", "docs/tables"),
+    "Concepts and tutorial": (
+        *("docs/tutorial", "docs/concepts", "docs/embedded", "docs/transactions"),
+        *("docs/keys", "docs/tables"),
+    ),
     "How to": (
         *("docs/how-to", "docs/applications", "docs/named-logs", "docs/retention", "docs/cold-tier"),
         *("docs/log", "docs/spark"),
     ),
     "Reference": ("docs/python-api", "docs/cli", "docs/performance", "CHANGELOG"),
-    "Operations": ("docs/server", "docs/cluster", "docs/operations", "docs/dashboard", "docs/security", "SECURITY"),
+    "Operations": (
+        *("docs/server", "docs/cluster", "docs/operations", "docs/capacity", "docs/disaster"),
+        *("docs/dashboard", "docs/security", "SECURITY"),
+    ),
     "Help": ("docs/troubleshooting", "docs/comparison"),
     "Internals": ("ARCHITECTURE", "docs/engines", "CONTRIBUTING"),
 }
