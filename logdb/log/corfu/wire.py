@@ -24,6 +24,12 @@ def _checked_pull(max_bytes: int) -> int:
     return max_bytes
 
 
+def _checked_step(step: int) -> int:
+    if not step:
+        raise ValueError("a Pull of every 0th position")
+    return step
+
+
 CLIENT_ACCEPTS: Final = frozenset(
     {
         m.ViewResponse,
@@ -52,7 +58,10 @@ WIRE: Final = Wire(
         m.ReadResponse: Batch.STORED,
         m.Pulled: Batch.NUMBERED,
     },
-    field_converters={(m.Pull, "max_bytes"): (_checked_pull, _checked_pull)},
+    field_converters={
+        (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
+        (m.Pull, "step"): (_checked_step, _checked_step),
+    },
     splits={m.Pulled: ("records", _pulled)},
     sliced_fields={m.StatusRequest: "sequences"},
     client_accepts=CLIENT_ACCEPTS,

@@ -168,8 +168,10 @@ class Leader:
         begun to seal it."""
         if self._changes:
             return True
-        if not self._has_sequencer(state, now) and self._is_settled(now) and self._living_sequencers(now):
-            return True
+        if not self._has_sequencer(state, now) and self._living_sequencers(now):
+            named = self._sequencers.get(state.sequencer)
+            if not state.nonce or (named is not None and named[0].nonce != state.nonce) or self._is_settled(now):
+                return True  # there was none, it has restarted, or it is silent
         for config in state.shards.values():
             if not self._has_complete(config, now):
                 continue  # nothing can be changed for it
