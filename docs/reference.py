@@ -28,6 +28,7 @@ PAGES = (
     "logdb.keys",
     "logdb.log",
     "logdb.named_logs",
+    "logdb.smr",
     "logdb.tables",
     "logdb_spark",
 )

@@ -29,7 +29,7 @@ NAVIGATION: Final = {
     ),
     "How to": (
         *("docs/how-to", "docs/applications", "docs/named-logs", "docs/retention", "docs/cold-tier"),
-        *("docs/log", "docs/spark"),
+        *("docs/state-machines", "docs/log", "docs/spark"),
     ),
     "Reference": ("docs/python-api", "docs/cli", "docs/performance", "CHANGELOG"),
     "Operations": (

@@ -44,6 +44,7 @@ FLOORS = [
     ["logdb.node"],
     ["logdb.clients", "logdb.server"],
     ["logdb.log"],
+    ["logdb.smr"],
     ["logdb.admin"],
     ["logdb.api"],
     ["logdb.backups"],
@@ -64,6 +65,7 @@ PURE = {
         "logdb.log.scalog",
         "logdb.log.multipaxos",
         "logdb.log.paxos",
+        "logdb.smr.core",
     )
 }
 """Modules that a package must not import: decisions use neither disks nor sockets."""
