@@ -111,7 +111,7 @@ class Replica(Generic[M]):
         own(self)
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(): be stopped. The log is disowned on its own."""
+        """In a child of fork() by process `parent`: be stopped. The log is disowned on its own."""
         self._stopped = ReplicaStopped(f"it was {forked_text(parent)}")
         self._state_lock, self._closing, self._snapshotting = threading.Lock(), threading.Lock(), threading.Lock()
         self._outgoing, self._asked = threading.Condition(), threading.Condition()
@@ -225,7 +225,7 @@ class Replica(Generic[M]):
     # ---- what both faces use
 
     def begin(self, command: bytes | None, command_id: CommandId | None = None) -> Pending:
-        """Queue a command; its `waiter` is a future. None: reserve an id. Raises TypeError, CommandTooLarge,
+        """Queue `command` (None: reserve an id), with the id `command_id`; its `waiter` is a future. Raises TypeError, CommandTooLarge,
         ReplicaStopped."""
         if command is not None:
             if not isinstance(command, bytes):
@@ -242,7 +242,8 @@ class Replica(Generic[M]):
         return pending
 
     def give_up(self, pending: Pending, why: str) -> Exception:
-        """The error of a caller that waits no longer: CommandUnknown or, if the command was not sent, TimeoutError."""
+        """The error of a caller that waits for `pending` no longer, because of `why`: CommandUnknown or, if the command was
+        not sent, TimeoutError."""
         with self._outgoing:
             may_be_applied = self._outbox.keep(pending)
         if may_be_applied and pending.command_id is not None:
@@ -250,7 +251,7 @@ class Replica(Generic[M]):
         return TimeoutError(f"the command was not sent: {why}; it has no effect")
 
     def ask(self, read: Callable[[M], T]) -> Future[T]:
-        """A future of a linearizable query. Raises ReplicaStopped."""
+        """A future of a linearizable query, `read`. Raises ReplicaStopped."""
         query = _Query(0, next(self._numbers), read, Future())
         with self._asked:
             self._check_running()
@@ -259,7 +260,7 @@ class Replica(Generic[M]):
         return query.waiter
 
     def ask_stale(self, read: Callable[[M], T], after: int) -> Future[Reading[T]]:
-        """A future of a stale query. Raises TypeError, ReplicaStopped."""
+        """A future of a stale query, `read`, at the position `after` or later. Raises TypeError, ReplicaStopped."""
         if not isinstance(after, int):
             raise TypeError(f"after is a position, not {after!r}")
         query = _Query(

@@ -35,8 +35,8 @@ _SNAPSHOT: Final = Struct("<BQ")  # format, time
 
 
 class Applied(NamedTuple):
-    """The effects of a batch. `outcomes`: of the commands of the sessions that the caller asked about; `digests`: of this
-    replica, to be appended. `conflicts`: the positions at which another replica has another digest."""
+    """The effects of a batch. `outcomes`: of the commands of the sessions that the caller asked about; `digests`: of
+    this replica, to be appended. `conflicts`: the positions at which another replica has another digest."""
 
     outcomes: list[tuple[CommandId, Outcome]]
     digests: list[Digest]
