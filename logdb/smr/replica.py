@@ -225,8 +225,10 @@ class Replica(Generic[M]):
     # ---- what both faces use
 
     def begin(self, command: bytes | None, command_id: CommandId | None = None) -> Pending:
-        """Queue `command` (None: reserve an id), with the id `command_id`; its `waiter` is a future. Raises TypeError, CommandTooLarge,
-        ReplicaStopped."""
+        """Queue `command` (None: reserve an id), with the id `command_id`; its `waiter` is a future.
+
+        Raises TypeError, CommandTooLarge, ReplicaStopped.
+        """
         if command is not None:
             if not isinstance(command, bytes):
                 raise TypeError(f"a command is bytes, not {type(command).__name__}")
@@ -242,8 +244,8 @@ class Replica(Generic[M]):
         return pending
 
     def give_up(self, pending: Pending, why: str) -> Exception:
-        """The error of a caller that waits for `pending` no longer, because of `why`: CommandUnknown or, if the command was
-        not sent, TimeoutError."""
+        """The error of a caller that waits for `pending` no longer, because of `why`: CommandUnknown or, if the command
+        was not sent, TimeoutError."""
         with self._outgoing:
             may_be_applied = self._outbox.keep(pending)
         if may_be_applied and pending.command_id is not None:
