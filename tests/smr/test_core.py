@@ -295,3 +295,14 @@ def test_sessions_survive_their_bytes() -> None:
     again, end = Sessions.decode(b"--" + sessions.encode() + b"rest", 2)
     assert again.encode() == sessions.encode()
     assert (b"--" + sessions.encode() + b"rest")[end:] == b"rest"
+
+
+def test_an_ended_session_that_was_full_keeps_no_command_waiting() -> None:
+    outbox = Outbox()
+    outbox.open_session(7)
+    for _ in range(MAX_IN_FLIGHT + 1):
+        outbox.add(Pending(b"", None))
+    outbox.next_batch()
+    outbox.read(CommandId(7, MAX_IN_FLIGHT), Forgotten.FORGOTTEN)
+    assert outbox.needs_session
+    assert not outbox.is_idle

@@ -126,8 +126,8 @@ class Outbox:
             self._own.pop(number, None)
         if outcome is not Forgotten.FORGOTTEN:
             return waiting
-        if session == self.session:
-            self.session = None
+        if session == self.session:  # its numbers count no longer, so that none keeps the next session waiting
+            self.session, self._own, self._kept = None, {}, set()
         done = [pending for pending in waiting if pending.has_own_id]
         for pending in waiting:
             if not pending.has_own_id:
