@@ -71,7 +71,7 @@ class Prober:
             self.cluster.world.run(self.cluster.world.now + self.cluster.shape.heartbeat_ns)
 
     def copies(self, view: messages.View, oldest: int, tail: int, limit: int) -> list[Copy]:
-        """The records of every member from `oldest` to `tail`, except joining members."""
+        """The records of every member from `oldest` to `tail`, except members that join, or are replaced meanwhile."""
         copies = [
             (member.address, Copy(member.address, config.shard, oldest, [], [], {}))
             for config in view.shards
@@ -80,9 +80,16 @@ class Prober:
         ]
         open_ = [(address, copy, oldest) for address, copy in copies]
         while open_:
-            answers = self.ask(
-                [(address, messages.Pull(0, copy.shard, gsn, None, BYTES)) for address, copy, gsn in open_], limit
-            )
+            questions = [(address, messages.Pull(0, copy.shard, gsn, None, BYTES)) for address, copy, gsn in open_]
+            try:
+                answers = self.ask(questions, limit)
+            except Failure:
+                replaced = self._replaced_since(view)
+                if replaced.isdisjoint(address for address, *_ in open_):
+                    raise
+                open_ = [one for one in open_ if one[0] not in replaced]
+                copies = [one for one in copies if one[0] not in replaced]
+                continue
             again = []
             wait = False
             for (address, copy, gsn), answer in zip(open_, answers, strict=True):
@@ -97,8 +104,10 @@ class Prober:
                         again.append((address, copy, answer.end))
                 elif answer.why is messages.ReadError.TRIMMED and answer.oldest > gsn:
                     raise Failure("what is not trimmed can be read", f"{address}: {gsn}, {answer}")
-                elif answer.why is messages.ReadError.HERE and self.cluster.network.processes[address].wipes:
-                    continue  # it has lost its disk and registered as another server
+                elif answer.why is messages.ReadError.HERE and (
+                    self.cluster.network.processes[address].wipes or address in self._replaced_since(view)
+                ):
+                    continue  # it has lost its disk and registered as another server, or has become a spare
                 else:
                     wait = True
                     again.append((address, copy, gsn))
@@ -109,3 +118,9 @@ class Prober:
                     raise Failure("liveness: members catch up", f"{open_[0][0]} lacks {open_[0][2]}: {answers}")
                 world.run(world.now + 2 * self.cluster.shape.heartbeat_ns)
         return [copy for _, copy in copies]
+
+    def _replaced_since(self, view: messages.View) -> set[str]:
+        """The addresses of members that are none any more."""
+        newest = self.views(self.cluster.world.now + 40 * self.cluster.shape.heartbeat_ns)
+        before, now = [{one.address for config in each.shards for one in config.members} for each in (view, newest)]
+        return before - now
