@@ -14,7 +14,7 @@ The signature of a verb is written once, in `Backend`: `AsyncBackend` derives it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -164,7 +164,7 @@ def _awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any
     return _declared(verb)
 
 
-def _iterated(verb: Callable[Concatenate[Any, P], Iterator[T]]) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
+def _iterated(verb: Callable[Concatenate[Any, P], Iterable[T]]) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
     """The verb with a result for `async for`."""
     return _declared(verb)
 

@@ -598,8 +598,10 @@ class TransactionScope:
             txn.version = self._host.commit(txn)
 
 
-def rows_of(batches: Iterator[Rows], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
+def rows_of(batches: Iterable[Rows], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
     """The rows of batches, up to `limit`."""
+    if isinstance(batches, tuple):  # a short scan, see `Batches`
+        return iter(batches[0])
     return islice(chain.from_iterable(batches), limit)
 
 

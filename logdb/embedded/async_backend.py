@@ -8,7 +8,7 @@ Upkeep runs in threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
@@ -128,8 +128,9 @@ class Items(Generic[T]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Close the iterator, which ends its lease."""
-        self._items.close()  # type: ignore[attr-defined]
+        """Close the iterator, which ends its lease, if it has one."""
+        if isinstance(self._items, Generator):
+            self._items.close()
 
 
 class SlowItems(Items[T]):
@@ -218,7 +219,8 @@ class CoroutineBackend(AsyncBackend):
     ) -> AsyncIterator[Rows]:
         """See `Backend.scan`."""
         kind = SlowItems if at is not None and self._is_cold(at) else Items
-        return kind(self.embedded.scan(start, end, at, reverse=reverse, limit=limit), self.budget, BATCH_KEYS)
+        batches = self.embedded.scan(start, end, at, reverse=reverse, limit=limit)
+        return kind(iter(batches), self.budget, BATCH_KEYS)
 
     async def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False

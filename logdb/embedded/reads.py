@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, cast
 
@@ -11,7 +11,7 @@ from logdb.embedded.snapshots import Snapshots
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import DatabaseClosed, VersionTrimmed
 from logdb.log.contract import Trimmed
-from logdb.store.key_map import Rows
+from logdb.store.key_map import Batches, Rows
 from logdb.store.ranges import ScanRange
 from logdb.store.records import Place
 
@@ -121,16 +121,36 @@ class Reads:
         *,
         reverse: bool = False,
         limit: int | None = None,
-    ) -> Iterator[Rows]:
+    ) -> Batches:
         """Batches of (key, value) of [start, end) at a version, in order. Ends after `limit` rows; the last batch may
         have more.
+
+        With a small limit, all rows are read now, which needs no lease.
         """
-        or_newer = at is None
-        if at is None:
-            at = self.machine.version()
+        machine = self.machine
+        if at is not None or machine.closed or machine.read_only:
+            version = machine.version() if at is None else at  # a follower may replace its coordinator
+            coordinator = machine.coordinator
+        else:
+            coordinator = machine.coordinator
+            durable, applied = machine.log.durable, coordinator.applied
+            version = durable if durable < applied else applied
         if limit is None or limit > SHORT_ROWS:
-            return self._range(start, end, at, reverse, limit, or_newer)
-        return self._short_range(start, end, at, reverse, limit, or_newer)
+            return self._range(start, end, version, reverse, limit, at is None)
+        try:
+            rows = coordinator.map.first(start, end, version, reverse, limit) if limit else []
+        except Exception as error:
+            if at is not None or not isinstance(error, Trimmed):
+                raise machine.explained(error, version) from error
+        else:
+            if machine.closed:
+                raise DatabaseClosed(machine.path, machine.forked_from)
+            if version >= coordinator.floor:
+                return (rows,)
+            if at is not None:
+                raise VersionTrimmed(version, coordinator.floor)
+        # A compaction has dropped the version that was the newest.
+        return self.scan(start, end, reverse=reverse, limit=limit)
 
     def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
@@ -146,31 +166,9 @@ class Reads:
         finally:
             self.snapshots.end(holder)
 
-    def _short_range(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int, or_newer: bool
-    ) -> Iterator[Rows]:
-        """As `_range`, in one batch, which needs no lease."""
-        machine = self.machine
-        while limit:
-            if machine.closed:
-                raise DatabaseClosed(machine.path, machine.forked_from)
-            coordinator = machine.coordinator
-            try:
-                rows = coordinator.map.first(start, end, at, reverse, limit)
-            except Exception as error:
-                if not (or_newer and isinstance(error, Trimmed)):
-                    raise machine.explained(error, at) from error
-            else:
-                if at >= coordinator.floor:
-                    yield rows
-                    return
-                if not or_newer:
-                    raise VersionTrimmed(at, coordinator.floor)
-            at = machine.version()
-
     def _range(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int | None, or_newer: bool
-    ) -> Iterator[Rows]:
+    ) -> Generator[Rows, None, None]:
         """`or_newer`: read the newest version if `at` is compacted away before the first batch."""
         machine, snapshots = self.machine, self.snapshots
         if machine.closed:

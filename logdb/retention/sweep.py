@@ -295,7 +295,7 @@ class Host(Protocol):
         *,
         reverse: bool = False,
         limit: int | None = None,
-    ) -> Iterator[Rows]: ...
+    ) -> Iterable[Rows]: ...
     def write(
         self,
         writes: Mapping[bytes, bytes | None],

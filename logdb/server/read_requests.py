@@ -143,7 +143,8 @@ class ReadRequests:
             rows.keys.append(key)
             rows.values.append(value)
             size += len(key) + len(value) + ROW_BYTES
-        batches.close()  # type: ignore[attr-defined]
+        if not isinstance(batches, tuple):
+            batches.close()
         return size
 
     def history(self, _: pb.Request, history: pb.History) -> pb.Response:

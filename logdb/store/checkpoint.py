@@ -50,6 +50,7 @@ from logdb.store.runs import (
     LARGE,
     LIVE,
     LIVE_END,
+    LIVE_VALUE,
     PLAIN,
     ROOT_BYTES,
     ROW_KEY,
@@ -78,6 +79,8 @@ SLICE_ROWS: Final = 2_000
 ROWS_AT_ONCE: Final = 200
 MIN_RUN_BYTES: Final = 1 << 20
 """Minimum size of a run after which a checkpoint may begin another one."""
+MORE_ROWS: Final = 16
+"""Number of rows that a scan reads of a run beyond the run's expected share."""
 VERSION: Final = itemgetter(0)
 NO_RUN: Final = (*DAMAGE, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.IncompatibleError, lmdb.NotFoundError)
 """Errors of opening a run that mean a damaged file. All others come from the system: no memory, no descriptors."""
@@ -297,29 +300,27 @@ class Checkpoint:
                 stop, is_checked = rows[-1][0] if len(rows) == max_rows else None, False
             else:
                 rows, stop, is_checked = _newest_rows(reader, start, end, reverse, max_rows)
-            if not is_checked:
-                if len(rows) <= FEW_ROWS and not deleted:
-                    live = [
-                        (key, raw[:LIVE_END])
-                        for key, raw in rows
-                        if raw[KIND_AT] == LIVE and extend(RESIDUE, key + raw) == RESIDUE
-                    ]
-                    if len(live) == len(rows):
-                        return live, [], stop
+            if not is_checked and (deleted or len(rows) > FEW_ROWS):
                 check_rows(rows, self._path)
+                is_checked = True
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
         finally:
             readers.append(reader)
-        if deleted:
-            rows = [row for row in rows if version_of(row[1]) >= deleted]
-        live = [(key, raw[:LIVE_END]) for key, raw in rows if raw[KIND_AT] == LIVE]
-        if len(live) == len(rows):
-            return live, [], stop
-        live = [(key, raw[: -PLAIN[raw[KIND_AT]]]) for key, raw in rows if raw[KIND_AT] in PLAIN]
-        if len(live) == len(rows):
-            return live, [], stop
-        others = [key for key, raw in rows if raw[KIND_AT] not in PLAIN and raw[KIND_AT] & KIND != TOMBSTONE]
+        live: list[tuple[bytes, bytes]] = []
+        others = []
+        for key, raw in rows:
+            if not is_checked and extend(RESIDUE, key + raw) != RESIDUE:
+                check_row(key, raw, self._path)
+            kind = raw[KIND_AT]
+            if deleted and version_of(raw) < deleted:
+                continue
+            if kind == LIVE:
+                live.append((key, raw[LIVE_VALUE]))
+            elif kind in PLAIN:
+                live.append((key, raw[: -PLAIN[kind]]))
+            elif kind & KIND != TOMBSTONE:
+                others.append(key)
         return live, others, stop
 
     def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[tuple[bytes, int]]:
@@ -699,7 +700,7 @@ def _newest_rows(
     newest: dict[bytes, bytes] = {}
     stops = []
     for group in reversed(reader):
-        share = min(max_rows, max_rows * group.count // largest + FEW_ROWS)
+        share = min(max_rows, max_rows * group.count // largest + MORE_ROWS)
         rows = (group.chunk if is_checked else group.unchecked)(start, end, reverse, share)
         if len(rows) == share:
             stops.append(rows[-1][0])

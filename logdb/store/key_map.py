@@ -18,12 +18,11 @@ reader takes the range deletes before it looks into a layer, and they are droppe
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import itemgetter
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 from logdb.log.contract import Trimmed
 from logdb.store.checkpoint import LIVE, Checkpoint, Row, Snapshot
@@ -44,6 +43,8 @@ KEY_OF, VALUE_OF = itemgetter(0), itemgetter(1)
 
 Rows = Iterable[tuple[bytes, bytes]]
 """(key, value) in order, for one iteration."""
+Batches = Generator[Rows, None, None] | tuple[list[tuple[bytes, bytes]]]
+"""The rows of a scan. A tuple has all of them in one batch, which was read at once and has no more than the limit."""
 LAST_VERSION = (1 << 64) - 1
 
 
@@ -263,7 +264,7 @@ class KeyMap:
 
     def scan(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool = False, limit: int | None = None
-    ) -> Iterator[Rows]:
+    ) -> Generator[Rows, None, None]:
         """Batches of (key, value) of the keys that exist in [start, end) at version `at`, in order.
 
         Ends after at least `limit` (1 or more) rows; the last batch may have more.
@@ -271,9 +272,10 @@ class KeyMap:
         max_rows = _first_rows(start if reverse else end, limit)
         left = limit
         while True:
-            batch, count, rest = self._batch(start, end, at, reverse, max_rows)
+            rows, rest = self._batch(start, end, at, reverse, max_rows)
+            count = len(rows)
             if count:
-                yield batch
+                yield rows
             if rest is None:
                 return
             if left is not None:
@@ -287,83 +289,76 @@ class KeyMap:
             else:
                 start = rest
 
-    def first(self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int) -> Rows:
-        """The rows of all batches of `scan`, for a small `limit`."""
-        batch, count, rest = self._batch(start, end, at, reverse, _first_rows(start if reverse else end, limit))
-        if rest is None or count >= limit:
-            return batch
-        start, end = (start, rest) if reverse else (rest, end)
-        return [*batch, *chain.from_iterable(self.scan(start, end, at, reverse, limit - count))]
+    def first(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """The first `limit` rows of `scan`, read at once."""
+        max_rows = limit if limit <= BOUNDED_ROWS else _first_rows(start if reverse else end, limit)
+        rows, rest = self._batch(start, end, at, reverse, max_rows)
+        if rest is not None and len(rows) < limit:
+            start, end = (start, rest) if reverse else (rest, end)
+            for batch in self.scan(start, end, at, reverse, limit - len(rows)):
+                rows += batch
+        return rows if len(rows) <= limit else rows[:limit]
 
     def _batch(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int
-    ) -> tuple[Rows, int, bytes | None]:
-        """(rows, their number, the bound of the rest of the range: its start, or its end when `reverse`; None: there is
-        no rest)."""
-        deletions, deleted, rest = self.deletions, 0, None
-        if deletions is not None:
-            stretch = deletions.at(at).first(start, end, reverse)
-            rest = stretch.start if reverse else stretch.end
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """(about `max_rows` rows of `scan`, the bound of the rest of the range: its start, or its end when `reverse`;
+        None: there is no rest)."""
+        # Hot for short scans: no closure, no list that stays empty.
+        deletions = self.deletions
+        deleted, low, high = 0, start, end
+        rest = stop = None
+        if deletions is not None:  # before a layer is read, see above
+            deleted, low, high = deletions.at(at).first(start, end, reverse)
+            rest = low if reverse else high
             if rest == (start if reverse else end):
                 rest = None
-            deleted, start, end = stretch
-        rows, count, stop = self._stretch(start, end, at, reverse, max_rows, deleted)
-        if stop is not None:
-            rest = stop if reverse else stop + b"\0"
-        return rows, count, rest
-
-    def _stretch(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int, deleted: int
-    ) -> tuple[Rows, int, bytes | None]:
-        """(rows, their number, the last key looked at, or None at the end of the range). A range delete at version
-        `deleted` has deleted the range."""
         active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
-        if checkpoint is not None and checkpoint.ceiling < deleted:
-            checkpoint = None  # all that it has in the range is deleted
-        live: list[tuple[bytes, bytes]] = []
-        lower: list[bytes] = []
-        stop = None
-        if checkpoint is not None:
+        live = lower = upper = middle = None
+        # A checkpoint without rows is not read, nor one whose rows in the range are all deleted.
+        if checkpoint is not None and checkpoint.ceiling and checkpoint.ceiling >= deleted:
             if checkpoint.ceiling <= at:
-                live, lower, stop = checkpoint.live_chunk(start, end, reverse, max_rows, deleted)
+                live, lower, stop = checkpoint.live_chunk(low, high, reverse, max_rows, deleted)
             if checkpoint.ceiling > at:
-                live, lower = [], [key for key, _ in checkpoint.chunk(start, end, reverse, max_rows)]
-                stop = lower[-1] if len(lower) == max_rows else None
-        # Read the overlays up to the last key looked at in the checkpoint.
-        low, high = start, end
-        if stop is not None:
-            low, high = (stop, end) if reverse else (start, stop + b"\0")
-        upper = active.keys(low, high, reverse, max_rows) if active.newest else []
-        middle = frozen.keys(low, high, reverse, max_rows) if frozen is not None else []
+                live, lower, stop = _keys_below(checkpoint, low, high, reverse, max_rows)
+            # Read the overlays up to the last key looked at in the checkpoint.
+            if stop is not None:
+                if reverse:
+                    low = stop
+                else:
+                    high = stop + b"\0"
+        if active.newest:
+            upper = active.keys(low, high, reverse, max_rows)
+        if frozen is not None:
+            middle = frozen.keys(low, high, reverse, max_rows)
         if self.frozen is not frozen or self.active is not active:
             # A layer may have moved down between the two reads, and be missing from both: read again.
-            return self._stretch(start, end, at, reverse, max_rows, deleted)
-        if not (upper or middle or lower):
-            return live, len(live), stop
-        full = [keys[-1] for keys in (upper, middle) if len(keys) == max_rows]
-        if full:
-            stop = max(full) if reverse else min(full)
-            upper, middle, lower = (_up_to(keys, stop, reverse) for keys in (upper, middle, lower))
-            if live and live[-1][0] != stop:
-                del live[len(_up_to([key for key, _ in live], stop, reverse)) :]
-        if not (middle or lower or live):
-            # A key that is being added or pruned may be in only one of the overlay's two indexes.
-            with contextlib.suppress(KeyError):
-                values = list(map(VALUE_OF, map(active.newest.__getitem__, upper)))
-                if active.is_plain and active.last <= at and not deleted:
-                    return zip(upper, values, strict=True), len(upper), stop
-        above: dict[bytes, bytes | None] = {key: self._value(key, at) for key in lower}
-        if frozen is not None:
-            self._read_values(above, frozen, middle, at, deleted)
-        self._read_values(above, active, upper, at, deleted)
-        rows = _merged(live, above, reverse)
-        return rows, len(rows), stop
+            return self._batch(start, end, at, reverse, max_rows)
+        if upper and not (live or middle or lower):
+            rows = None if deleted else active.plain_rows(upper, at)
+            if len(upper) == max_rows:
+                stop = upper[-1]
+        else:
+            rows = None if upper or middle or lower else live or []
+            if rows is None:
+                stop = _cut_to_shortest(live, lower, (middle, upper), reverse, max_rows, stop)
+        if rows is None:
+            above: dict[bytes, bytes | None] = {}
+            for overlay, keys in ((None, lower), (frozen, middle), (active, upper)):
+                if keys:
+                    self._read_values(above, overlay, keys, at, deleted)
+            rows = _merged(live or [], above, reverse)
+        if stop is not None:
+            rest = stop if reverse else stop + b"\0"
+        return rows, rest
 
     def _read_values(
-        self, into: dict[bytes, bytes | None], overlay: Overlay, keys: list[bytes], at: int, deleted: int
+        self, into: dict[bytes, bytes | None], overlay: Overlay | None, keys: list[bytes], at: int, deleted: int
     ) -> None:
-        """Set the values of these keys of an overlay in `into`. Overlays above are read later."""
-        newest = overlay.newest
+        """Set the values of these keys of a layer in `into`; None is the checkpoint. Layers above are read later."""
+        newest = {} if overlay is None else overlay.newest
         for key in keys:
             entry = newest.get(key)
             if entry is not None and deleted <= entry[0] <= at and entry[1].__class__ is bytes:
@@ -509,13 +504,41 @@ def _merged(
     return live
 
 
-def _up_to(keys: list[bytes], stop: bytes, reverse: bool) -> list[bytes]:
-    if not keys or keys[-1] == stop:
-        return keys
-    if not reverse:
-        return keys[: bisect_right(keys, stop)]
-    descending = keys[::-1]
-    return descending[bisect_left(descending, stop) :][::-1]
+def _keys_below(
+    checkpoint: Checkpoint, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int
+) -> tuple[None, list[bytes], bytes | None]:
+    """As `Checkpoint.live_chunk`, of a checkpoint whose newest values may be too new."""
+    keys = [key for key, _ in checkpoint.chunk(start, end, reverse, max_rows)]
+    return None, keys, keys[-1] if len(keys) == max_rows else None
+
+
+def _cut_to_shortest(
+    live: list[tuple[bytes, bytes]] | None,
+    lower: list[bytes] | None,
+    overlays: Sequence[list[bytes] | None],
+    reverse: bool,
+    max_rows: int,
+    stop: bytes | None,
+) -> bytes | None:
+    """Drop the rows and keys after the last key of an overlay that may have more. Returns the last key looked at."""
+    full = [keys[-1] for keys in overlays if keys and len(keys) == max_rows]
+    if not full:
+        return stop
+    stop = max(full) if reverse else min(full)
+    for keys in (lower, *overlays):
+        if keys and keys[-1] != stop:
+            _cut(keys, stop, reverse, None)
+    if live and live[-1][0] != stop:
+        _cut(live, stop, reverse, KEY_OF)
+    return stop
+
+
+def _cut(rows: list[Any], stop: bytes, reverse: bool, key: Callable[[Any], bytes] | None) -> None:
+    """Drop the rows after the key `stop`."""
+    if reverse:
+        del rows[len(rows) - bisect_left(rows[::-1], stop, key=key) :]
+    else:
+        del rows[bisect_right(rows, stop, key=key) :]
 
 
 def _changed(overlay: Overlay, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:

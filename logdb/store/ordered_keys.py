@@ -47,20 +47,25 @@ class OrderedKeys:
     def between(self, start: bytes | None, end: bytes | None, reverse: bool, limit: int) -> list[bytes]:
         """Up to `limit` keys of [start, end), from the first, or from the last when `reverse`."""
         firsts, blocks = self._firsts, self._blocks
-        low = bisect_right(firsts, start) - 1 if start else 0
-        high = len(firsts) if end is None else bisect_left(firsts, end)
-        found: list[bytes] = []
-        for at in range(high - 1, low - 1, -1) if reverse else range(low, high):
-            block = blocks[at]
-            first = bisect_left(block, start) if at == low and start else 0
-            last = bisect_left(block, end, first) if at == high - 1 and end is not None else len(block)
-            left = limit - len(found)
-            if last - first > left:
-                first, last = (last - left, last) if reverse else (first, first + left)
-            part = block[first:last]
-            if reverse:
-                part.reverse()
-            if len(part) == left:
-                return found + part if found else part
-            found += part
+        if reverse:
+            at = (len(firsts) if end is None else bisect_left(firsts, end)) - 1
+            if at < 0:
+                return []
+            last = len(blocks[at]) if end is None else bisect_left(blocks[at], end)
+            found = blocks[at][max(last - limit, 0) : last]
+            while len(found) < limit and at and (start is None or start < firsts[at]):
+                at -= 1
+                found = blocks[at][len(found) - limit :] + found
+            if start is not None and found and found[0] < start:
+                del found[: bisect_left(found, start)]
+            found.reverse()
+            return found
+        at = bisect_right(firsts, start) - 1 if start else 0
+        first = bisect_left(blocks[at], start) if start else 0
+        found = blocks[at][first : first + limit]
+        while len(found) < limit and at + 1 < len(firsts) and (end is None or firsts[at + 1] < end):
+            at += 1
+            found += blocks[at][: limit - len(found)]
+        if end is not None and found and found[-1] >= end:
+            del found[bisect_left(found, end) :]
         return found

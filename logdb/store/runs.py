@@ -65,6 +65,8 @@ KIND_AT: Final = -5
 """Offset of kind and flags from the end of a row."""
 LIVE_END: Final = -TRAILER.size
 """Offset of the end of the value from the end of a row of kind LIVE without flags."""
+LIVE_VALUE: Final = slice(LIVE_END)
+"""The value of such a row. Constant, because a scan takes it of each row."""
 PLAIN: Final = {
     LIVE: TRAILER.size,
     LIVE | OLDER: TRAILER.size + CHAIN.size,
@@ -442,14 +444,11 @@ class RunReader:
     def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
         """Up to `max_rows` (key, row with its checksum) of [start, end), from the first, or from the last when
         `reverse`."""
-        if not self.has_long_keys:
-            rows = self.unchecked(start, end, reverse, max_rows)
-            check_rows(rows, self.path)
-            return rows
-        rows = self._fetched(start and self._bound(start), end and self._bound(end), reverse, max_rows)
+        rows = self.unchecked(start, end, reverse, max_rows)
         check_rows(rows, self.path)
-        rows = [(found if len(found) < ROOT_BYTES else whole_key(found, raw), raw) for found, raw in rows]
-        return _within(rows, start, end, reverse)
+        if self.has_long_keys:
+            return [(found if len(found) < ROOT_BYTES else whole_key(found, raw), raw) for found, raw in rows]
+        return rows
 
     def chunks(self) -> Iterator[tuple[RunReader, list[RawRow]]]:
         """(this reader, some rows), which together are all rows in order."""
@@ -461,22 +460,26 @@ class RunReader:
             start = rows[-1][0] + b"\0"
 
     def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
-        """As `chunk`, of a run without long keys; the rows are not checked."""
+        """As `chunk`, with the keys of LMDB; the rows are not checked."""
         if start is not None and len(start) >= ROOT_BYTES:
-            start = start[:ROOT_BYTES]
+            start = self._bound(start)
         if end is not None and len(end) >= ROOT_BYTES:
-            end = end[:ROOT_BYTES]
-        return _within(self._fetched(start, end, reverse, max_rows), start, end, reverse)
-
-    def _fetched(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
+            end = self._bound(end)
         cursor = self._cursor
         if cursor is None:
             cursor = self._cursor = self._txn.cursor()
         if reverse:
-            return list(islice(cursor.iterprev(), max_rows)) if _before(cursor, end) else []
-        if not (cursor.set_range(start) if start else cursor.first()):
+            if not _before(cursor, end):
+                return []
+        elif not (cursor.set_range(start) if start else cursor.first()):
             return []
-        return [cursor.item()] if max_rows == 1 else list(islice(cursor, max_rows))
+        rows = [cursor.item()] if max_rows == 1 else list(islice(cursor.iterprev() if reverse else cursor, max_rows))
+        if reverse:
+            if start is not None and rows[-1][0] < start:
+                del rows[len(rows) - bisect_left(rows[::-1], start, key=ROW_KEY) :]
+        elif end is not None and rows[-1][0] >= end:
+            del rows[bisect_left(rows, end, key=ROW_KEY) :]
+        return rows
 
     def older(self, first: int, count: int) -> Iterator[Row]:
         """`count` older versions of a key from ordinal `first` on, newest first."""
@@ -529,16 +532,6 @@ class RunReader:
             if len(rows) < STATE_ROWS:
                 return
             start = rows[-1][0] + b"\0"
-
-
-def _within(rows: list[RawRow], start: bytes | None, end: bytes | None, reverse: bool) -> list[RawRow]:
-    """Drop the rows outside [start, end)."""
-    if reverse:
-        if rows and start is not None and rows[-1][0] < start:
-            del rows[len(rows) - bisect_left(rows[::-1], start, key=ROW_KEY) :]
-    elif rows and end is not None and rows[-1][0] >= end:
-        del rows[bisect_left(rows, end, key=ROW_KEY) :]
-    return rows
 
 
 class Group:

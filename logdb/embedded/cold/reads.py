@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, TypeVar
 
 from logdb.embedded.cold.history import ColdHistory
@@ -12,7 +12,7 @@ from logdb.embedded.snapshots import Snapshots
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import VersionTrimmed
 from logdb.log.contract import Trimmed
-from logdb.store.key_map import Rows
+from logdb.store.key_map import Batches, Rows
 from logdb.store.ranges import ScanRange
 
 T = TypeVar("T")
@@ -78,18 +78,19 @@ class TieredReads(Reads):
         *,
         reverse: bool = False,
         limit: int | None = None,
-    ) -> Iterator[Rows]:
+    ) -> Batches:
         """See `Backend.scan`."""
-        local = super().scan(start, end, at, reverse=reverse, limit=limit)
-        return local if at is None else self._scan(local, start, end, at, reverse, limit)
+        if at is None:
+            return super().scan(start, end, reverse=reverse, limit=limit)
+        return self._scan(start, end, at, reverse, limit)
 
     def _scan(
-        self, local: Iterator[Rows], start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int | None
-    ) -> Iterator[Rows]:
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int | None
+    ) -> Generator[Rows, None, None]:
         if not self._cold.has(at):
             begun = False
             try:
-                for batch in local:
+                for batch in Reads.scan(self, start, end, at, reverse=reverse, limit=limit):
                     begun = True
                     yield batch
                 return
