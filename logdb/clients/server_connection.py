@@ -358,13 +358,15 @@ class ServerConnection(ABC, Generic[A_co]):
                 response = whole
             if self._uploads.pop(response.id, None) is not None:
                 self._wake()
-            call = calls.pop(response.id, None)
-            if call is None or call.future.done():
+            call = calls.get(response.id)
+            if call is None:
                 continue
-            if response.HasField("failure"):
-                call.future.set_exception(_certain(call, failure_from(response.failure)))
-            else:
-                call.future.set_result(response)
+            if not call.future.done():
+                if response.HasField("failure"):
+                    call.future.set_exception(_certain(call, failure_from(response.failure)))
+                else:
+                    call.future.set_result(response)
+            calls.pop(response.id, None)  # last: a call that Ctrl-C leaves here is sent again, or late
 
     def _add_part(self, response: pb.Response, now: float) -> pb.Response | None:
         """The whole response, if this is its last part. Raises WireError."""

@@ -7,11 +7,16 @@ the next call, not before.
 
 `run` steps through the coroutines of a backend in the calling thread. The lock is held except while a thread waits, so
 code between two awaits excludes that of other threads, as in an event loop.
+
+A signal handler that raises (Ctrl-C) may interrupt the main thread after any call, also between the acquisition of the
+lock and the next line. So the lock knows its owner, and an interrupted thread releases it if it has it, or acquires it
+again. Its unfinished changes belong to a stream, which it gives up, or to its own call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -93,8 +98,10 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, credentials: Credentials = NONE) -> None:
         super().__init__(endpoints, timeout_s, credentials)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._owner = 0
         self._stream: PolledStream | None = None
+        self._open_channels: dict[str, Any] = {}  # by endpoint, of streams that were interrupted
         self._endpoint = ""
         self._turn = 0
         self._backoff = Backoff(FIRST_PAUSE_S, min(MAX_PAUSE_S, timeout_s / 4))
@@ -109,8 +116,9 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
 
     def disown(self, parent: int) -> None:
         """In a child of fork(): be closed. The parent's stream is never freed here."""
-        keep_for_ever(self._stream)
-        self._lock, self._stream, self._driver, self._sleepers = threading.Lock(), None, None, {}
+        keep_for_ever((self._stream, self._open_channels))
+        self._lock, self._owner = threading.RLock(), 0
+        self._stream, self._driver, self._sleepers = None, None, {}
         self.forked_from, self.closed, self._is_over = parent, True, True
 
     @property
@@ -126,14 +134,16 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in this thread, which awaits nothing but answers of this connection. Returns its result."""
-        self._lock.acquire()
+        me = threading.get_ident()
         try:
+            self._lock.acquire()
+            self._owner = me
             answer: ThreadAnswer = work.send(None)
             while True:
                 try:
                     self._wait(answer)
                 except BaseException as interrupt:  # Ctrl-C
-                    answer.cancel()
+                    self._give_up(answer)
                     answer = work.throw(interrupt)
                 else:
                     answer = work.send(None)
@@ -141,7 +151,24 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
             result: T = done.value
             return result
         finally:
-            self._release()
+            if self._owner == me:
+                self._owner = 0
+                self._lock.release()
+            else:  # it was interrupted
+                self._unlock()
+            if self._later:
+                self._run_later()
+
+    def _give_up(self, answer: ThreadAnswer) -> None:
+        """This thread was interrupted while it waited for an answer."""
+        with contextlib.suppress(BaseException):  # one is raised for all
+            self._acquire_again()
+        if self._driver is answer:
+            self._driver = None
+            self._lose("the program was interrupted")
+        answer.cancel()
+        for sleeper in list(self._sleepers):  # it may have been about to wake one
+            self._wake_sleeper(sleeper)
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function that waits for nothing, now or when the lock is free. Also from a destructor."""
@@ -152,17 +179,47 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
         """Run a coroutine that waits for nothing, now or when the lock is free. Also from a destructor."""
         self.call_soon(_finish, work)
 
+    def _acquire(self) -> None:
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def _acquire_again(self) -> None:
+        """Acquire the lock after a wait, if this thread does not have it. An interrupt is raised when it has it."""
+        interrupt: BaseException | None = None
+        while self._owner != threading.get_ident():
+            try:
+                self._unlock()
+                self._acquire()
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
     def _release(self) -> None:
-        self._lock.release()
+        """Release the lock, if this thread has it."""
+        self._unlock()
         if self._later:
             self._run_later()
 
-    def _run_later(self) -> None:
-        while self._later and self._lock.acquire(blocking=False):
-            try:
-                self._later.popleft()()
-            finally:
+    def _unlock(self) -> None:
+        if self._owner == threading.get_ident():
+            self._owner = 0
+        with contextlib.suppress(RuntimeError):  # this thread does not have it
+            while True:  # once more for each interrupt before `_owner` was set
                 self._lock.release()
+
+    def _run_later(self) -> None:
+        if self._owner == threading.get_ident():  # a destructor: `_release` follows
+            return
+        try:
+            while self._later and self._lock.acquire(blocking=False):
+                self._owner = threading.get_ident()
+                try:
+                    self._later.popleft()()
+                finally:
+                    self._unlock()
+        finally:
+            self._unlock()
 
     def _new_answer(self) -> ThreadAnswer:
         return ThreadAnswer(self._wake_sleepers)
@@ -193,20 +250,26 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
                 else:
                     self._sleep(answer)
         finally:
-            if self._driver is None and self._promoted is None and self._sleepers:
-                self._promoted = next(iter(self._sleepers))
-                self._wake_sleeper(self._promoted)
+            self._promote()
+
+    def _promote(self) -> None:
+        """Wake a thread that will drive the stream, if none does."""
+        if self._driver is None and self._promoted is None and self._sleepers:
+            sleeper = next(iter(self._sleepers))
+            self._promoted = sleeper  # an interrupt does not come before `release` has returned
+            del self._sleepers[sleeper]
+            sleeper.release()
 
     def _sleep(self, answer: ThreadAnswer) -> None:
         sleeper = threading.Lock()
         sleeper.acquire()
         self._sleepers[sleeper] = None
         answer.sleepers.append(sleeper)
-        self._release()
         try:
+            self._release()
             sleeper.acquire()
         finally:
-            self._lock.acquire()
+            self._acquire_again()
             self._sleepers.pop(sleeper, None)
             answer.sleepers.remove(sleeper)
             if self._promoted is sleeper:
@@ -228,15 +291,15 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
         finally:
             self._driver = None
             if self._is_over:
-                self._lose("it was closed")
+                self._end()
 
     def _take_event(self, stream: PolledStream) -> None:
         self._is_polling = True
-        self._release()
         try:
+            self._release()
             event = stream.wait()
         finally:
-            self._lock.acquire()
+            self._acquire_again()
             self._is_polling = False
         message = stream.handle(event)
         try:
@@ -258,17 +321,28 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
     def _wake(self) -> None:
         """Send what can be sent."""
         stream = self._stream
-        if stream is not None and self._driver is None and not stream.is_connected:
-            self._lose(f"{self._endpoint} ended the stream")
-        elif stream is not None and stream.can_send and (message := self._next_message()) is not None:
-            stream.send(message)
+        if stream is None:
+            return
+        try:
+            if self._driver is None and not stream.is_connected:
+                self._lose(f"{self._endpoint} ended the stream")
+            elif stream.can_send and (message := self._next_message()) is not None:
+                stream.send(message)
+        except BaseException:  # Ctrl-C: requests may be lost with it
+            stream.cancel()
+            raise
 
     def _lose(self, reason: str) -> None:
         stream, self._stream = self._stream, None
         self._reason = reason
         log.info("%s", reason)
         if stream is not None:
-            stream.close()
+            self._close_stream(self._endpoint, stream)
+
+    def _close_stream(self, endpoint: str, stream: PolledStream) -> None:
+        stream.close()
+        if stream.open_channel is not None:
+            self._open_channels[endpoint] = stream.open_channel
 
     # ---- opening and closing
 
@@ -295,7 +369,13 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
             self._is_over = True
             self._end_calls()
             if self._driver is None:
-                self._lose("it was closed")
+                self._end()
+
+    def _end(self) -> None:
+        self._lose("it was closed")
+        for channel in self._open_channels.values():
+            channel.close()
+        self._open_channels.clear()
 
     def _connect_again(self) -> None:
         """Reach the next server, or pause."""
@@ -309,11 +389,11 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
             self._backoff.reset()
             return
         if self._turn % len(self.endpoints) == 0 or len(self.endpoints) == 1:
-            self._release()
             try:
+                self._release()
                 time.sleep(self._backoff.next_s())
             finally:
-                self._lock.acquire()
+                self._acquire_again()
 
     def _reach(self, endpoint: str) -> None:
         """Begin a stream. Raises StreamLost, AccessDenied, ProtocolMismatch.
@@ -333,14 +413,20 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
         hello = self._hello()
         self._release()
         try:
-            channel = self.credentials.blocking_channel(endpoint, CHANNEL_OPTIONS)
+            channel = self._open_channels.pop(endpoint, None)
+            if channel is None:
+                channel = self.credentials.blocking_channel(endpoint, CHANNEL_OPTIONS)
             stream = PolledStream(channel, METHOD, self.credentials.metadata, hello)
-            raw = _first_message(stream, self.timeout_s)
+            try:
+                raw = _first_message(stream, self.timeout_s)
+            except BaseException:
+                self._close_stream(endpoint, stream)
+                raise
             if isinstance(raw, Ended) and raw.code is not grpc.StatusCode.INTERNAL:
                 failure = failure_of_status(endpoint, raw.code, raw.details, self.credentials)
                 raise unreachable(endpoint, in_shared_loop(failure).reason)
         finally:
-            self._lock.acquire()
+            self._acquire_again()
         if raw is None:
             raise StreamLost(f"{endpoint} does not answer within {self.timeout_s:g} s")
         if isinstance(raw, Ended):
@@ -365,14 +451,15 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
     def check_deadlines(self) -> bool:
         """Fail the calls that are late, and end a stream on which the answer of its driver is late. Returns whether to
         call this again."""
-        with self._lock:
+        self._acquire()
+        try:
             is_silent, driver = self._expire_calls(self.clock()), self._driver
             if self._is_polling and self._stream is not None and driver is not None and driver.done():
                 if is_silent or self._nudged is driver:
                     self._stream.cancel()
                 self._nudged = driver
-        if self._later:
-            self._run_later()
+        finally:
+            self._release()
         return not self._is_over
 
 
@@ -390,9 +477,6 @@ def _first_message(stream: PolledStream, timeout_s: float) -> bytes | Ended | No
                 message = event
             elif event is not None and message is None:
                 return None if time.monotonic() >= deadline else event
-    except BaseException:
-        stream.close()
-        raise
     finally:
         timer.cancel()
         timer.join()

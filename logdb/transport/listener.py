@@ -33,9 +33,7 @@ class Listener:
     """A server that offers `method` ("/SERVICE/METHOD") at one address. Not healthy before `report_health` says so.
     `descriptors`: for each connection."""
 
-    def __init__(
-        self, method: str, handler: Handler, options: Iterable[tuple[str, int]], descriptors: int = 1
-    ) -> None:
+    def __init__(self, method: str, handler: Handler, options: Iterable[tuple[str, int]], descriptors: int = 1) -> None:
         self._service, name = method[1:].split("/")
         claim_grpc()
         self._server = aio.server(options=[*options, *connection_options(descriptors), ("grpc.so_reuseport", 0)])

@@ -9,6 +9,9 @@ time (docs/performance.md).
 from __future__ import annotations
 
 import importlib
+import operator
+import threading
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -25,6 +28,21 @@ _READY: Final = grpc.ChannelConnectivity.READY.value[0]
 _BEGUN, _SENT, _RECEIVED, _ENDED = "begun", "sent", "received", "ended"
 
 
+class _Condition(threading.Condition):
+    """A condition of gRPC whose `with` runs no Python code.
+
+    A signal handler that raises (Ctrl-C) would otherwise interrupt `__enter__` or `__exit__`. The condition would stay
+    locked by the main thread, and all other threads would hang.
+    """
+
+    __enter__: Any = property(operator.attrgetter("_lock.__enter__"))
+    __exit__: Any = property(operator.attrgetter("_lock.__exit__"))
+
+
+if IS_AVAILABLE:
+    cygrpc.threading = SimpleNamespace(**{**vars(threading), "Condition": _Condition})
+
+
 class Ended(NamedTuple):
     """The stream has ended, with this status."""
 
@@ -36,12 +54,14 @@ class PolledStream:
     """A stream of messages as bytes.
 
     One thread at a time calls `wait` and then `handle`, until the stream is over. A lock of the caller
-    excludes `handle` and `send`. `can_send`: the message before has left, so `send` may be called.
+    excludes `handle` and `send`. `can_send`: the message before has left, so `send` may be called. `open_channel`: the
+    channel after `wait` was interrupted, for the next stream: gRPC never closes its connection (see `wait`).
     """
 
     def __init__(self, channel: Any, method: str, metadata: Any, first: bytes) -> None:
         self._channel = channel
         self.can_send = False
+        self.open_channel: Any = None
         self._due = {_BEGUN, _SENT, _RECEIVED, _ENDED}
         self._status: Ended | None = None
         started = (
@@ -69,18 +89,24 @@ class PolledStream:
         self._start(_SENT, _sending(message))
 
     def wait(self) -> Any:
-        """Wait for the next event, which `handle` takes. Raises KeyboardInterrupt: the stream is over then."""
+        """Wait for the next event, which `handle` takes. Raises KeyboardInterrupt: the stream is over then.
+
+        An event may be lost with an interrupt, so the last ones are left, and hold the connection. `_due` is never more
+        than what gRPC still has: to wait for an event that does not come ends the process.
+        """
         try:
-            return self._call.next_event()
-        except BaseException:  # gRPC has cancelled the call
+            event = self._call.next_event()
+            self._due.discard(event.tag)
+        except BaseException:
             self._due.clear()
-            self._channel.close()
+            self.open_channel = self._channel
+            self.cancel()
             raise
+        return event
 
     def handle(self, event: Any) -> bytes | Ended | None:
         """The message that has come, or the status with which the stream is over; None for other events."""
         tag, operation = event.tag, event.batch_operations[0]
-        self._due.discard(tag)
         message = None
         if tag is _RECEIVED:
             message = operation.message()
@@ -110,11 +136,13 @@ class PolledStream:
             self.handle(self.wait())
 
     def _start(self, tag: str, operation: Any) -> None:
-        self._due.add(tag)
         try:
+            self._due.add(tag)
             self._call.operate((operation,), tag)
-        except ValueError:  # it has ended
+        except BaseException as error:
             self._due.discard(tag)
+            if not isinstance(error, ValueError):  # that of a call that has ended
+                raise
 
 
 def _sending(message: bytes) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -192,6 +197,90 @@ def test_an_interrupted_call_leaves_a_usable_connection(served: Served, monkeypa
         monkeypatch.undo()
         assert db.get(b"k") in (b"1", b"2")
         db.run(increment)
+
+
+class InterruptedAt:
+    """Raises KeyboardInterrupt at the nth line of the connection's code that this thread comes to."""
+
+    FILES = ("thread_connection.py", "polled_stream.py", "server_connection.py")
+
+    def __init__(self, nth: int) -> None:
+        self.left, self.where = nth, ""
+
+    def __enter__(self) -> InterruptedAt:
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame: FrameType, event: str, arg: object) -> Any:
+        return self._line if frame.f_code.co_filename.endswith(self.FILES) else None
+
+    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
+        self.left -= event == "line"
+        if self.left or frame.f_code.co_name in ("run", "_give_up"):  # their lines need what Python promises itself
+            self.left = max(self.left, 1)
+            return self._line
+        sys.settrace(None)
+        self.where = f"{frame.f_code.co_qualname} {frame.f_lineno}"
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_anywhere_leaves_a_usable_connection(served: Served) -> None:
+    """At each line: no lock, no turn of the driver and no half of a message stays behind."""
+    nth = 0
+    with logdb.connect(served.address, timeout=3) as db, ThreadPoolExecutor(1) as pool:
+        while True:
+            nth += 1
+            assert db.get(b"k") in (None, b"1")
+            at = InterruptedAt(nth)
+            try:
+                with at:
+                    db.put(b"k", b"1")
+            except KeyboardInterrupt:
+                pass
+            if not at.where:
+                break
+            try:
+                pool.submit(db.put, b"other", b"%d" % nth).result(2)
+            except Exception as error:
+                pytest.fail(f"{error!r} after an interrupt at {at.where}")
+            assert db[b"other"] == b"%d" % nth
+    assert nth > 50
+
+
+def test_interrupted_calls_of_the_main_thread_leave_no_descriptor_and_no_lock(served: Served) -> None:
+    """Ctrl-C while other threads use the connection: their calls go on."""
+    descriptors = Path("/proc/self/fd")
+    is_over, armed = threading.Event(), threading.Event()
+
+    def interrupt() -> None:
+        """One signal each time that the main thread waits for it."""
+        while armed.wait(20) and not is_over.is_set():
+            armed.clear()
+            time.sleep(0.02)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def work(number: int) -> None:
+        while not is_over.is_set():
+            db.put(b"%d" % number, b"1")
+
+    with logdb.connect(served.address, timeout=5) as db, ThreadPoolExecutor(3) as pool:
+        workers = [pool.submit(work, number) for number in range(2)]
+        pool.submit(interrupt)
+        before = len(os.listdir(descriptors))
+        for _ in range(20):
+            with pytest.raises(KeyboardInterrupt):
+                armed.set()
+                while True:
+                    db.put(b"k", b"1")
+        is_over.set()
+        armed.set()
+        for worker in workers:
+            worker.result(10)
+        gc.collect()
+        assert len(os.listdir(descriptors)) <= before + 8
 
 
 def test_an_iterator_that_is_dropped_releases_its_lease(served: Served) -> None:
