@@ -79,8 +79,9 @@ class ReadSet:
 
     @property
     def ranges(self) -> list[Range]:
-        """The ranges read, in order; adjacent ones are joined."""
-        return joined([span.range for span in self._spans])
+        """The ranges read, in order; adjacent ones are joined, and a scan of an empty range has read nothing."""
+        ranges = [span.range for span in self._spans]
+        return joined([(start, end) for start, end in ranges if end is None or start < end])
 
 
 class Span:
