@@ -100,7 +100,8 @@ class Snapshot:
         """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
 
         `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
-        the last key to the first. `limit`: maximum number of rows. Rows are read as the iterator advances.
+        the last key to the first. `limit`: maximum number of rows; up to 256 are
+        read at once, otherwise rows are read as the iterator advances.
 
         Raises TypeError and ValueError for arguments that make no range, and as `get`.
         """
