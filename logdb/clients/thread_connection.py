@@ -167,7 +167,8 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
             self._driver = None
             self._lose("the program was interrupted")
         answer.cancel()
-        for sleeper in list(self._sleepers):  # it may have been about to wake one
+        self._promoted = None
+        for sleeper in list(self._sleepers):  # this one's own, and one that it may have been about to wake
             self._wake_sleeper(sleeper)
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
