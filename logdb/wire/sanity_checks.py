@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from logdb.cluster.messages import EndTurn, Get, History, MultiScan, Reads, Scan, Section, SliceRequest, Turn
+from logdb.log.engine import all_engines
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES
 from logdb.txn.ledger import ROW_KEY_BYTES
@@ -58,7 +59,22 @@ def _check_slice_request(request: SliceRequest) -> None:
         raise WireError(f"a slice of the ledger from {after[:20]!r} on, which is not a row key")
 
 
+def _check_runs(field: str) -> Callable[[Any], None]:
+    """Of a request about the records of a client in (first, count) runs: they ascend and do not overlap, so the answer
+    costs no more than the request and the records there are."""
+
+    def check(request: Any) -> None:
+        end = 0
+        for first, count in getattr(request, field):
+            if first < end or count < 1:
+                raise WireError(f"a {type(request).__name__} whose runs of records overlap or do not ascend")
+            end = first + count
+
+    return check
+
+
 _CHECKS: Final[dict[type, Callable[[Any], None]]] = {
+    **{kind: _check_runs(field) for engine in all_engines() for kind, field in engine.wire.sliced_fields.items()},
     EndTurn: _check_end_turn,
     Reads: _check_reads,
     SliceRequest: _check_slice_request,

@@ -11,7 +11,7 @@ import pytest
 
 from logdb.cluster.messages import Cursor, Section, SliceRequest
 from logdb.errors import AccessDenied, Unavailable
-from logdb.log.engine import Right
+from logdb.log.engine import Engine, Right, all_engines
 from logdb.transport import peers as peers_module
 from logdb.transport import unread_answers
 from logdb.transport.dialling import Refused, shake_hands
@@ -425,6 +425,17 @@ def test_an_address_in_use() -> None:
                 await Node(address).listen()
 
     run(test())
+
+
+@pytest.mark.parametrize("runs", [((5, 2), (6, 1)), ((5, 2), (1, 1)), ((5, 0),)])
+@pytest.mark.parametrize("engine", all_engines(), ids=lambda engine: engine.name)
+def test_a_request_about_overlapping_runs_of_records_is_rejected(engine: Engine, runs: Any) -> None:
+    """A million overlapping runs would cost a server each record a million times."""
+    for kind, field in engine.wire.sliced_fields.items():
+        request = kind(**{name: 1 for name in kind._fields if name != field}, **{field: ((1, 2), (3, 2**60))})
+        check_sense([request])
+        with pytest.raises(WireError, match="overlap or do not ascend"):
+            check_sense([request._replace(**{field: runs})])
 
 
 @pytest.mark.parametrize("after", [b"a", b"a123", b"s" + bytes(16), b"t" + bytes(8), b"?"])
