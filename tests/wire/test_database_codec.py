@@ -25,6 +25,7 @@ from tests.harness.served import Served
 ERRORS = [
     errors.LogDBError("something"),
     errors.ConflictError(b"\xff", 7, "winner", 5, in_range=True),
+    errors.NotANumber(b"\xff"),
     errors.Unavailable("the disk is full"),
     errors.DatabaseInUse("/a/path", "process 1"),
     errors.OutcomeUnknown("0000000000000001-2", "the log failed"),
