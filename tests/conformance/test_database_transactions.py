@@ -464,7 +464,7 @@ class RowsRead:
 
         def reading(*arguments: Any) -> Any:
             found = batch(*arguments)
-            self._read += found[1]
+            self._read += len(found[0])
             return found
 
         def handling(server: MappingServer, event: Event, now: int) -> list[Effect]:
