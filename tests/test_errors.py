@@ -12,6 +12,7 @@ from logdb.log.contract import NotOfThisShard, Trimmed
 
 MADE: list[errors.LogDBError] = [
     errors.ConflictError(b"k", 7, "other", 5, in_range=True),
+    errors.NotANumber(b"k"),
     errors.DatabaseInUse("data", "process 1"),
     errors.OutcomeUnknown("1-2", "the server was killed"),
     errors.VersionTrimmed(3, 5),
