@@ -88,12 +88,13 @@ class SharedTail:
         if not isinstance(value, Place) or value.length > MAX_VALUE_BYTES:
             return load(value)
         with self._lock:
-            if value.gsn not in self._values:
-                self._values[value.gsn] = load(value)
-                self._values_bytes += value.length
-                while self._values_bytes > self._max_bytes:
-                    self._values_bytes -= len(self._values.popitem(last=False)[1] or b"")
-            return self._values.get(value.gsn)
+            if value.gsn in self._values:
+                return self._values[value.gsn]
+            found = self._values[value.gsn] = load(value)
+            self._values_bytes += len(found or b"")
+            while self._values_bytes > self._max_bytes:
+                self._values_bytes -= len(self._values.popitem(last=False)[1] or b"")
+            return found
 
     def disown(self, parent: int) -> None:
         """In a child of fork(): replace the lock."""

@@ -129,6 +129,15 @@ def test_feeds_at_any_distance_return_all_commits(seed: int, tmp_path: Path) -> 
             assert found == expected[prefix]
 
 
+def test_a_value_that_is_larger_than_all_that_is_kept(tmp_path: Path) -> None:
+    large = bytes(100_000)
+    with open_database(tmp_path / "db", overlay_bytes=60_000) as db:
+        version = db.put(b"k", large)
+        for _ in range(2):
+            (change,) = db.watch(since=version - 1, timeout=0)
+            assert change.changes == {b"k": large}
+
+
 def test_a_feed_of_dropped_versions_raises_though_the_tail_has_them(db: logdb.Database) -> None:
     first = db.put(b"k", b"1")
     feed, other = host_of(db).feed(0, None, None), host_of(db).feed(0, None, None)
