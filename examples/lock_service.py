@@ -86,7 +86,7 @@ class Locks:
         return self._execute(name=name, owner=owner, lease_ms=lease_ms)
 
     def release(self, name: str, token: int) -> Lock | None:
-        """Release a lock; None if its token is no longer the newest."""
+        """Release a lock. Returns None if a newer token was given meanwhile."""
         return self._execute(name=name, token=token)
 
     def holder(self, name: str) -> Lock | None:

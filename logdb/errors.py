@@ -179,14 +179,14 @@ class UniqueViolation(LogDBError):
 
 
 class NotANumber(LogDBError):
-    """`add`, `min` or `max` was refused: the value of `key` is no decimal number of at most 100 digits, or would not be
-    one afterwards. Nothing was written."""
+    """`add`, `min` or `max` was refused: the value of `key` is not a decimal number of at most 100 digits, or would
+    not be one afterwards. Nothing was written."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         super().__init__(
-            f"the value of key {shown(key)} is no decimal number of at most 100 digits, or would not be one after this"
-            " transaction; nothing was written: put a number there, or delete the key"
+            f"the value of key {shown(key)} is not a decimal number of at most 100 digits, or would not be one after"
+            " this transaction; nothing was written: put a number there, or delete the key"
         )
 
 

@@ -160,7 +160,7 @@ def statements(found: Measured) -> list[Statement]:
         ),
         Statement(
             "4.4.4",
-            "A shard that gets half as many delays nobody's.",
+            "A shard that gets half as many records delays no reader.",
             f"{_pair(down.before_ms)} before, {_pair(down.soon_ms)} ms in the first half second",
             max(down.soon_ms) < 1.5 * max(down.before_ms),
             "",

@@ -58,7 +58,7 @@ class ReplicaState(Generic[M]):
     def apply(self, batch: Batch, mine: Container[int]) -> Applied:
         """Apply the next batch. `mine`: the sessions whose outcomes are returned.
 
-        Raises ForeignRecord, and those exceptions of the machine that are no results. Then the state is that
+        Raises ForeignRecord, and the exceptions of the machine that do not count as results. Then the state is that
         of no prefix of the log.
         """
         assert batch.first <= self.applied + 1 < batch.end, (batch.first, batch.end, self.applied)
