@@ -1,12 +1,14 @@
-"""Settings of all tests: one Spark session, no time limits, Ctrl-C that arrives.
+"""Settings of all tests: one Spark session, no time limits, the same examples for each run in CI, Ctrl-C that arrives.
 
 A process can have only one Spark session, and two processes need no two. Hypothesis fails an example that takes more
-than 200 ms, which on a busy machine any example can. A shell ignores SIGINT in what it starts in the background, and
-every process that a test starts would inherit that.
+than 200 ms, which on a busy machine any example can. In CI its examples are a function of the test, so that runs of
+one commit agree. A shell ignores SIGINT in what it starts in the background, and every process that a test starts would
+inherit that.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,9 @@ import logdb.system.grpc_fork  # noqa: F401 - before gRPC is loaded: it turns of
 if TYPE_CHECKING:
     from tests.harness.served import Served
 
-settings.register_profile("logdb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "logdb", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("logdb")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Whole clusters under fresh seeds, and the planted bugs."""
+"""Whole clusters under seeds that each change draws anew, and the planted bugs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.planting import TRIES
-from tests.sim.command import fresh_base
+from tests.sim.command import base_of_source
 from tests.sim.engines import ENGINES, simulation_of
 from tests.sim.planted import catch
 from tests.sim.run import simulate
@@ -45,8 +45,8 @@ def test_fresh_seeds_on_nodes(engine: str) -> None:
 
 
 def run_fresh(engine: str, number: int, *options: str) -> Counter[str]:
-    """Run so many fresh seeds, none of which may fail. Returns how often each event occurred."""
-    base = fresh_base()
+    """Run so many seeds of this source code, none of which may fail. Returns how often each event occurred."""
+    base = base_of_source()
     print(f"seeds {base}..{base + number - 1}")
     failed = []
     counts: Counter[str] = Counter()
