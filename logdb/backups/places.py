@@ -43,7 +43,7 @@ class DirectoryPlace(Place):
     """A directory of this machine."""
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
-        self._path, self._disk = path, disk or Disk()
+        self._path, self._disk = path.absolute(), disk or Disk()  # the current directory may change
 
     def location(self, name: str = "") -> str:
         return str(self._path / name)

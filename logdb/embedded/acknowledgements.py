@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from logdb.embedded.commits import Commits
+from logdb.errors import OutcomeUnknown
 from logdb.log.contract import LogFailed, OrderedLog
 from logdb.system.forking import own
 
@@ -71,6 +72,12 @@ class Acknowledgements:
             self._syncing = True
             loop = asyncio.get_running_loop()
             loop.call_soon(self._sync, loop)
+
+    async def until_room(self) -> None:
+        """Wait until `Commits.has_room`, or the log has failed: then the next write raises the error."""
+        with contextlib.suppress(OutcomeUnknown):
+            while not self._commits.has_room:
+                await self.wait(self._log.end() - 1, None)
 
     async def close(self) -> None:
         """Acknowledge all waiting commits, then end the thread."""

@@ -261,11 +261,24 @@ class CoroutineBackend(AsyncBackend):
         appended: int = 0,
         folds: Sequence[Fold] = (),
     ) -> asyncio.Future[tuple[int, Verdict]]:
-        """See `Backend.write`: the record is ordered now, the future done when it is durable."""
-        written = self.embedded.commits.submit(
-            writes, label=label, conditions=conditions, deletes=deletes, appended=appended, folds=folds
-        )
+        """See `Backend.write`: the record is ordered now, or once the disk has taken others; the future is done when it
+        is durable."""
+        commits = self.embedded.commits
+
+        def submit() -> tuple[int, Verdict]:
+            return commits.submit(
+                writes, label=label, conditions=conditions, deletes=deletes, appended=appended, folds=folds
+            )
+
+        if not commits.has_room:
+            return asyncio.ensure_future(self._write_later(submit))
+        written = submit()
         return self.acknowledgements.wait(written[0], written)
+
+    async def _write_later(self, submit: Callable[[], tuple[int, Verdict]]) -> tuple[int, Verdict]:
+        await self.acknowledgements.until_room()
+        written = submit()
+        return await self.acknowledgements.wait(written[0], written)
 
     async def begin_work(self, work: Workspace) -> CoroutineBackend:
         """See `Backend.begin_work`."""
@@ -282,6 +295,12 @@ class CoroutineBackend(AsyncBackend):
 
     async def commit(self, work: Workspace) -> int:
         """See `Backend.commit`."""
+        if not self.embedded.commits.has_room:
+            try:
+                await self.acknowledgements.until_room()
+            except BaseException:
+                self.embedded.end(work)
+                raise
         gsn, verdict = self.embedded.commits.submit_work(work)
         try:
             await self.acknowledgements.wait(gsn, None)

@@ -188,7 +188,7 @@ class EmbeddedBackend(Reads):
             )
             undo.callback(checkpoint.close)
             backend = cls(
-                str(path),
+                str(directory.path),
                 log,
                 checkpoint,
                 directory=directory,

@@ -49,6 +49,8 @@ from logdb.txn.validation import COMMITTED, SETTLED, Reason, Verdict, validate
 
 CHECK_EVERY: Final = 1_024
 """Number of records after which the growth of the log is checked: it may make a checkpoint due."""
+MAX_UNSYNCED_BYTES: Final = 64 << 20
+"""Size of ordered records that are not durable, above which the next writes wait: they are all in memory."""
 NO_LARGE: Sequence[bytes] = ()
 
 
@@ -186,6 +188,18 @@ class Commits:
 
     # ---- waiting for the disk
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a write need not wait until the disk has taken others."""
+        return self._machine.log.unsynced_bytes <= MAX_UNSYNCED_BYTES
+
+    def wait_for_room(self) -> None:
+        """Wait in this thread until `has_room`, or the log has failed: then the next write raises the error."""
+        log = self._machine.log
+        with contextlib.suppress(LogFailed):
+            while not self.has_room:
+                log.wait_durable(log.end() - 1)
+
     def acknowledge(self, gsn: int) -> None:
         """Return when the commit at `gsn` is durable. Raises OutcomeUnknown; then the database must be opened again."""
         try:
@@ -216,6 +230,8 @@ class Commits:
     ) -> tuple[int, Verdict]:
         """Delete the ranges `deletes` and write all if all conditions hold: (version, verdict), durable. Raises as
         `submit` and `acknowledge`."""
+        if not self.has_room:
+            self.wait_for_room()
         written = self.submit(
             writes, label=label, conditions=conditions, deletes=deletes, appended=appended, folds=folds
         )
@@ -245,6 +261,8 @@ class Commits:
     def commit(self, work: Workspace) -> int:
         """Commit the reads and writes of a transaction. Returns its version, which is durable. Raises as `write`,
         ConflictError."""
+        if not self.has_room:
+            self.wait_for_room()
         gsn, verdict = self.submit_work(work)
         if verdict is None:
             self._machine.wait_durable(gsn)

@@ -24,8 +24,8 @@ class Directory:
     """An opened database directory. `log_id`: 16 bytes that every file of its log carries."""
 
     def __init__(self, path: Path, log_id: bytes, lock: DirectoryLock | None) -> None:
-        self.path, self.log_id, self._lock = path, log_id, lock
-        self.log_path, self.map_path = path / "log", path / "map"
+        self.path, self.log_id, self._lock = path.absolute(), log_id, lock  # the current directory may change
+        self.log_path, self.map_path = self.path / "log", self.path / "map"
 
     @classmethod
     def open(cls, path: Path, *, writable: bool, create: bool = True) -> Directory:

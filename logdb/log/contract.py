@@ -351,6 +351,10 @@ class OrderedLog(Log, Protocol):
     def end(self) -> int:
         """The GSN that the next record will get."""
 
+    @property
+    def unsynced_bytes(self) -> int:
+        """Size of the records in memory that are ordered and not durable yet."""
+
     def size(self, first: int = 0) -> int:
         """The size in bytes of the log's files from the one that contains record `first` on."""
 

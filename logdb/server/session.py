@@ -202,6 +202,10 @@ class Session:
                 await self._let_others()
                 since = time()
                 turn_ends = since + user.left_s
+            if not self._writes.has_room and request.WhichOneof("verb") in ("write", "commit"):
+                user.spend(time() - since)
+                await self._writes.until_room()
+                since = time()
             self._answer(request, batch.seen if behind else 0)
         user.spend(time() - since)
         self._writes.sync()
@@ -228,8 +232,10 @@ class Session:
                 response.id = request.id
                 self._outbox.answer(response)
 
-    def _answer_uploaded(self, request: pb.Request) -> None:
+    async def _answer_uploaded(self, request: pb.Request) -> None:
         """Answer a request that was received in parts."""
+        if not self._writes.has_room and request.WhichOneof("verb") in ("write", "commit"):
+            await self._writes.until_room()
         self._right.refresh()
         self._answer(request)
         self._writes.sync()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from logdb.embedded.commits import Commits
 from logdb.embedded.large_values import IncomingValue
@@ -28,7 +28,7 @@ class StreamUploads:
         commits: Commits,
         outbox: Outbox,
         right: StreamRight,
-        on_request: Callable[[pb.Request], None],
+        on_request: Callable[[pb.Request], Awaitable[None]],
     ) -> None:
         self._uploads, self._commits, self._outbox, self._right = uploads, commits, outbox, right
         self._on_request = on_request
@@ -84,8 +84,10 @@ class StreamUploads:
             self._outbox.fail(upload.request, error)
         else:
             self._received[upload.request] = upload.values
-            self._on_request(request)
-            del self._received[upload.request]
+            try:
+                await self._on_request(request)
+            finally:  # it may be cancelled while it waits for room
+                del self._received[upload.request]
         self._open.pop(upload.request, None)
 
     def _discard(self, upload: Upload) -> None:

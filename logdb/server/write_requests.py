@@ -190,6 +190,16 @@ class WriteRequests:
 
     # ---- syncs
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a write need not wait until the disk has taken others."""
+        return self._commits.has_room
+
+    async def until_room(self) -> None:
+        """Wait until `has_room`."""
+        self.sync()
+        await self._acknowledgements.until_room()
+
     def sync(self) -> None:
         """Make all submitted records durable with one sync, and answer their requests afterwards."""
         if self._unsynced:

@@ -50,10 +50,12 @@ class MapFiles:
     def __init__(self, path: str, disk: Disk | None = None) -> None:
         self.path, self._disk = path, disk or Disk()
         self._directory = Path(path)
+        self._identity = (0, 0)
 
     def make_directory(self) -> None:
-        """Create the directory if it does not exist."""
+        """Create the directory if it does not exist. Must be called before the methods that write."""
         self._disk.make_directory(self._directory)
+        self._identity = self._disk.identity(self._directory)
 
     def read_manifest(self) -> bytes | None:
         """The manifest, None if there is none."""
@@ -65,6 +67,7 @@ class MapFiles:
     def replace_manifest(self, content: bytes) -> None:
         """Replace the manifest. The new one is durable when this returns."""
         staging, disk = self._directory / STAGING, self._disk
+        disk.check_identity(self._directory, self._identity)
         self._unlink(STAGING)
         fd = disk.create(staging)
         try:
@@ -77,6 +80,7 @@ class MapFiles:
 
     def create(self, number: int, map_bytes: int) -> Any:
         """An LMDB environment for writing a new run, which is durable after `sync`."""
+        self._disk.check_identity(self._directory, self._identity)
         self.remove(number)
         return lmdb.open(
             self.run_path(number),
@@ -139,7 +143,8 @@ class MapFiles:
 
     def _unlink(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self._disk.unlink(self._directory / name)
+            if self._disk.identity(self._directory) == self._identity:
+                self._disk.unlink(self._directory / name)
 
 
 def run_name(number: int) -> str:

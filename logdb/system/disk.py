@@ -23,6 +23,7 @@ ADVICE = {
     errno.EACCES: "have its owner allow it, or run as its owner",
     errno.EPERM: "have its owner allow it, or run as its owner",
     errno.EROFS: "it is on a file system that is mounted read-only",
+    errno.ESTALE: "close the database, and open it where it is now",
     errno.EIO: "the disk is failing: look into the kernel's log, and copy what can be read",
 }
 P = ParamSpec("P")
@@ -103,6 +104,16 @@ class Disk:
     @_naming
     def _sync_names(self, fd: int) -> None:
         os.fsync(fd)
+
+    def identity(self, path: Path) -> tuple[int, int]:
+        """The device and number of a directory, which it keeps when it is moved. Another one at its path has others."""
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+
+    def check_identity(self, path: Path, identity: tuple[int, int]) -> None:
+        """Raise OSError if the directory was moved. Another one may have its path, and the files there are not ours."""
+        if self.identity(path) != identity:
+            raise OSError(errno.ESTALE, "the directory was moved, and another one has its path", str(path))
 
     def make_directory(self, path: Path) -> None:
         """Create a directory, if it does not exist."""

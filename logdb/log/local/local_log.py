@@ -271,6 +271,10 @@ class LocalLog:
     def size(self, first: int = 0) -> int:
         return self.store.size(first)
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return self.store.unsynced_bytes
+
     def begin_file(self) -> int:
         with self._lock:
             if self._refusal is not None:

@@ -129,6 +129,10 @@ class MemoryLog:
     def end(self) -> int:
         return len(self._records) + 1
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return 0
+
     def size(self, first: int = 0) -> int:
         return sum([len(record.payload) for record in self._records[max(first, 1) - 1 :] if record is not None])
 

@@ -75,6 +75,7 @@ class SegmentStore:
         min_allocation_bytes: int = MAX_OFFSET,
         disk: Disk | None = None,
     ) -> None:
+        directory = directory.absolute()  # the current directory may change
         self._directory, self._log_id, self._segment_bytes = directory, log_id, segment_bytes
         self._begin, self._min_allocation_bytes = first, min_allocation_bytes
         self._salt = salt_of(log_id)
@@ -85,12 +86,14 @@ class SegmentStore:
         self._frames: list[bytes] = []
         self._runs: list[Run] = []
         self._taken: list[Run] = []
+        self._appended_bytes = self._taken_bytes = self._synced_bytes = 0
         self._refreshing = threading.Lock()
         self._closed = False
         self.failure: OSError | None = None
         if writable:
             self._disk.make_directory(directory)
             self._disk.sync_directory(directory.parent)
+        self._identity = self._disk.identity(directory) if writable else (0, 0)
         self.end = self.durable_end = 0
         self._watermark = Watermark(directory, self._disk, writable=writable)
         try:
@@ -134,14 +137,21 @@ class SegmentStore:
             del frames[kept:], offsets[known:]
             raise
         segment.length = offset
+        self._appended_bytes += size
         self.end = lsn
         return first
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Size of the frames in memory: appended and not yet flushed."""
+        return self._appended_bytes - self._synced_bytes
 
     def receive(self, length: int) -> Incoming:
         """Begin to receive a record of `length` bytes in parts. The caller must append or discard it.
 
         Raises Unavailable if the disk is full, OSError.
         """
+        self._disk.check_identity(self._directory, self._identity)
         return Incoming(self._directory, length, self._disk)
 
     def append_incoming(self, tag: int, incoming: Incoming, time: int) -> int:
@@ -158,6 +168,7 @@ class SegmentStore:
         unsynced, checksum = lsn - self.durable_end, incoming.checksum
         head = incoming_head(lsn, self._salt, unsynced, time, tag, incoming.length, checksum)
         try:
+            self._disk.check_identity(self._directory, self._identity)
             new = Segment.from_incoming(
                 incoming,
                 self._directory,
@@ -183,6 +194,7 @@ class SegmentStore:
             runs.append((segment, self._run_offset, self._frames, False))
         # Without a call between these assignments, no interrupt can occur between them.
         self._taken, self._runs, self._frames, self._run_offset = runs, [], [], segment.length
+        self._taken_bytes = self._appended_bytes
         return runs, self.end
 
     def flush(self, batch: tuple[list[Run], int]) -> None:
@@ -193,13 +205,14 @@ class SegmentStore:
         try:
             for segment, offset, frames, is_last in runs:
                 segment.write(frames, offset)
-                if is_last:
+                if is_last and self._is_in_place():
                     segment.seal()
         except OSError as error:
             self.failure = error
             raise LogFailed(described(error)) from error
         self._watermark.advance(end)
         self.durable_end = end
+        self._synced_bytes = self._taken_bytes
         self._taken = []
 
     def begin_file(self) -> None:
@@ -363,6 +376,7 @@ class SegmentStore:
         while len(self._segments) > 1 and self._segments[1].base <= self._trimmed_to:
             segment = self._segments[0]
             try:
+                self._disk.check_identity(self._directory, self._identity)
                 # One at a time, so that a crash leaves no gap between the files.
                 segment.unlink()
                 self._disk.sync_directory(self._directory)
@@ -375,7 +389,7 @@ class SegmentStore:
     def close(self) -> None:
         """Seal the last segment, if everything was flushed, and close the files. Raises LogFailed."""
         try:
-            if self._writable and self.failure is None and self.durable_end == self.end:
+            if self._writable and self.failure is None and self.durable_end == self.end and self._is_in_place():
                 self._segments[-1].seal()
         except OSError as error:
             self.failure = error
@@ -444,7 +458,15 @@ class SegmentStore:
         self._watermark.advance(self._begin)
         self.end = self.durable_end = self._begin
 
+    def _is_in_place(self) -> bool:
+        """Whether the directory was not moved. In a moved one nothing is sealed: its next opening does that."""
+        try:
+            return self._disk.identity(self._directory) == self._identity
+        except FileNotFoundError:
+            return False
+
     def _new_segment(self, base: int, size: int) -> Segment:
+        self._disk.check_identity(self._directory, self._identity)
         return Segment.create(
             self._directory, base, self._log_id, size, self._disk, min_allocation_bytes=self._min_allocation_bytes
         )
