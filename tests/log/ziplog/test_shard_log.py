@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from logdb.cores.effects import Create, Drop, Journal, Persist, ProtocolViolation
+from logdb.cores.effects import Create, Drop, Journal, Persist, ProtocolViolation, Trim
 from logdb.log.contract import LogRecord, Record
 from logdb.log.ziplog.records import header, wrap
 from logdb.log.ziplog.storage.sessions import Sessions
-from logdb.log.ziplog.storage.shard_log import ORDER, SPECULATIVE, ShardLog
+from logdb.log.ziplog.storage.shard_log import ORDER, SPECULATIVE, TRIM_RECORDS, ShardLog
 from tests.harness.planting import Plants, planted
 
 CLIENT = 7
@@ -23,6 +23,7 @@ class Disk:
     def __init__(self) -> None:
         self.out: list[Any] = []
         self.journals: dict[str, list[Record]] = {}
+        self.first: dict[str, int] = {}
 
     def sync(self, log: ShardLog) -> None:
         """Write everything, and tell the log."""
@@ -30,19 +31,30 @@ class Disk:
         for effect in self.out:
             if isinstance(effect, Create):
                 self.journals[effect.journal] = []
+                self.first[effect.journal] = 1
             elif isinstance(effect, Drop):
                 self.journals.pop(effect.journal, None)
             elif isinstance(effect, Persist):
                 self.journals[effect.journal] += effect.records
                 written.append(effect.journal)
+            elif isinstance(effect, Trim):
+                del self.journals[effect.journal][: effect.before - self.first[effect.journal]]
+                self.first[effect.journal] = effect.before
         self.out.clear()
         for journal in written:
-            log.persisted(journal, len(self.journals[journal]) + 1)
+            log.persisted(journal, self.end(journal))
+
+    def end(self, journal: str) -> int:
+        return self.first[journal] + len(self.journals[journal])
 
     def mounted(self) -> Mapping[str, Journal]:
         """As a restarted server finds them."""
         return {
-            name: Journal(1, len(found) + 1, [LogRecord(at, 0, *one) for at, one in enumerate(found, 1)])
+            name: Journal(
+                self.first[name],
+                self.end(name),
+                [LogRecord(at, 0, *one) for at, one in enumerate(found, self.first[name])],
+            )
             for name, found in self.journals.items()
         }
 
@@ -120,6 +132,28 @@ def test_a_restart_that_ignores_void_marks_is_caught() -> None:
         test_it_stays_there_once_when_its_session_is_forgotten()
 
 
+def test_the_journal_of_speculative_records_is_trimmed() -> None:
+    """Otherwise the journal grew for as long as a view lasted."""
+    disk = Disk()
+    log = log_of(disk)
+    for number in range(1, 3 * TRIM_RECORDS):
+        log.speculate([10 * number], CLIENT, number, [record(number)], "client")
+        disk.sync(log)
+        if number > 2:
+            placed = number - 2  # at the same GSN, and another one now and then
+            gsn = 10 * placed - placed % 2
+            log.accept(gsn, [wrap(gsn, CLIENT, placed, record(placed))])
+        while log.durable < log.end:
+            disk.sync(log)
+        disk.sync(log)
+        assert len(disk.journals[f"{SPECULATIVE}1-x"]) < 2 * TRIM_RECORDS
+        log.check()
+    again = restarted(disk)
+    assert kept(again) == kept(log)
+    again.speculate([10 * number + 5], CLIENT, number + 1, [record(0)], "client")
+    again.check()
+
+
 def test_a_record_is_not_void_before_the_one_in_its_place_is_durable() -> None:
     """Found by seed 40134 on nodes: a restart lost the first record of an append, and kept the second."""
     disk = Disk()
@@ -135,6 +169,22 @@ def test_a_record_is_not_void_before_the_one_in_its_place_is_durable() -> None:
     disk.sync(log)
     assert log.durable == 15
     assert kept(restarted(disk)) == [(14, 1), (22, 2)]
+
+
+def test_a_skip_makes_nothing_void_before_the_order_in_front_of_it_is_durable() -> None:
+    """Otherwise a power failure lost an acknowledged record: the skip's mark also covers those that the order moved."""
+    disk = Disk()
+    log = log_of(disk)
+    log.speculate([20], CLIENT, 1, [record(1)], "client")
+    log.speculate([25], CLIENT, 2, [record(2)], "client")
+    disk.sync(log)
+    log.accept(14, [wrap(14, CLIENT, 1, record(1))])
+    log.accept(30, ())
+    assert [one for one in disk.out if isinstance(one, Persist) and one.journal.startswith(SPECULATIVE)] == []
+    assert kept(restarted(disk)) == [(20, 1), (25, 2)]
+    while log.durable < 30:
+        disk.sync(log)
+    assert kept(restarted(disk)) == [(14, 1)]
 
 
 def test_a_speculative_record_survives_a_restart_until_the_order_passes_it() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from logdb.cores.effects import Address, Create, Drop, Effect, Journal, Persist, ProtocolViolation
+from logdb.cores.effects import Address, Create, Drop, Effect, Journal, Persist, ProtocolViolation, Trim
 from logdb.log.contract import Record
 from logdb.log.ziplog.records import gsn_of, header, wrap
 from logdb.log.ziplog.storage.log_store import LogStore
@@ -22,17 +22,20 @@ VOID_UP_TO: Final = (0, 0)
 """In place of (client, sequence number): speculative records up to this GSN do not count any more."""
 VOID_AT: Final = (0, 1)
 """Likewise, of the one at this GSN."""
+TRIM_RECORDS: Final = 64
+"""The journal of speculative records is trimmed when so many of its oldest ones are no longer needed."""
 
 
 class Speculation(NamedTuple):
     """A record that the primary has not placed yet. `record`: as stored. `sender`: its client. `last`: the GSN of the
-    last record that was placed with it."""
+    last record that was placed with it. `place`: its number in the journal of speculative records."""
 
     client: int
     sequence: int
     record: Record
     sender: Address
     last: int
+    place: int
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class ShardLog:
         self._places: dict[tuple[int, int], int] = {}
         self._journal = ""
         self._is_created = False
-        self._next_place = 1
+        self._next_place = self._oldest_place = 1
         self._steps: deque[Step] = deque()
         self._durable_before: dict[str, int] = {}
         self._held: dict[str, deque[tuple[int, Effect]]] = {}
@@ -88,7 +91,7 @@ class ShardLog:
         self._journal = speculative
         for name, journal in journals.items():
             if name == speculative:
-                self._is_created, self._next_place = True, journal.end
+                self._is_created, self._next_place, self._oldest_place = True, journal.end, journal.first
                 self._replay(journal)
             elif name.startswith((SPECULATIVE, ORDER)) and name not in kept:
                 self._out.append(Drop(name))
@@ -111,7 +114,7 @@ class ShardLog:
                     self._note(client, sequence, gsn)
 
     def _replay(self, journal: Journal) -> None:
-        for one in journal.records:
+        for place, one in enumerate(journal.records, journal.first):
             gsn, *who = header((one.tag, one.payload))
             if tuple(who) == VOID_UP_TO:
                 self._forget_up_to(gsn)
@@ -123,7 +126,7 @@ class ShardLog:
                 before = self._places.get((client, sequence))
                 if before is not None:
                     self._forget(before)
-                self.speculative[gsn] = Speculation(client, sequence, (one.tag, one.payload), "", gsn)
+                self.speculative[gsn] = Speculation(client, sequence, (one.tag, one.payload), "", gsn, place)
                 self._places[client, sequence] = gsn
 
     def begin_view(
@@ -205,6 +208,16 @@ class ShardLog:
                 self.durable = max(self.durable, step.gsn)
         if not steps:
             self.durable = self.end
+            if self._next_place - self._oldest_place > TRIM_RECORDS:
+                self._trim_speculative()
+
+    def _trim_speculative(self) -> None:
+        """Trim the records in front of the oldest one that still counts. The order behind the others is durable."""
+        oldest = next(iter(self.speculative.values())).place if self.speculative else self._next_place
+        before = min(oldest, self._durable_before.get(self._journal, 1))
+        if before - self._oldest_place >= TRIM_RECORDS:
+            self._oldest_place = before
+            self._out.append(Trim(self._journal, before))
 
     # ---- placing
 
@@ -225,7 +238,8 @@ class ShardLog:
         stored = []
         for number, (gsn, record) in enumerate(zip(gsns, records, strict=True), sequence):
             stored.append(wrap(gsn, client, number, record))
-            self.speculative[gsn] = Speculation(client, number, stored[-1], sender, gsns[-1])
+            place = self._next_place + len(stored) - 1
+            self.speculative[gsn] = Speculation(client, number, stored[-1], sender, gsns[-1], place)
             self._places[client, number] = gsn
         self._write_speculative(stored)
         self.frontier = self.last = gsns[-1]
@@ -270,9 +284,8 @@ class ShardLog:
         if records:
             self.store.append(records)
             self.last = max(self.last, gsn_of(records[-1][1]))
+        if records or voids:
             self._steps.append(Step(self.journal, self.store.segments[-1].end, self.end, voids))
-        elif voids:
-            self._steps.append(self._void(voids, self.end))
         if self._steps:
             self._steps[-1].gsn = self.end
         self._advance()
