@@ -130,6 +130,12 @@ class LeafMonitor:
             cuts = self.begin(config, now)
         return cuts.add(report, now)
 
+    def note_alive(self, shard: int, server: int, now: int) -> None:
+        """A member has sent a report, of any epoch, so it is not silent. The epoch changes at the leader first."""
+        cuts = self.cuts.get(shard)
+        if cuts is not None and server in cuts.reported_at:
+            cuts.reported_at[server] = now
+
     def begin(self, config: ShardConfig, now: int) -> LocalCuts:
         """Start collecting reports of this configuration."""
         cuts = self.cuts[config.shard] = LocalCuts(config, now, self.cuts.get(config.shard))

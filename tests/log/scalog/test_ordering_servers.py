@@ -13,6 +13,7 @@ from logdb.log.scalog.messages import (
     Recovered,
     Register,
     RegistrationReply,
+    Report,
     Suspect,
     TailRequest,
     Unreachable,
@@ -114,6 +115,18 @@ def test_a_silent_member_makes_its_shard_be_finalized_and_another_one_added() ->
     keep_reporting(layer, shard, [1], 2_000, ("s-3", "s-4"))
     assert layer.config(shard).state is ShardState.FINALIZED
     assert [member.address for member in layer.config(2).members] == ["s-3", "s-4"]
+
+
+def test_a_member_that_reports_of_an_earlier_epoch_is_not_silent() -> None:
+    """The leader begins an epoch before the members. Their last reports of the one before show that they live."""
+    layer = Layer(suspect_after_ns=SECOND)
+    config = layer.shard("s-1", "s-2")
+    for _ in range(20):
+        layer.register("s-3", "s-4")
+        layer.report(config.shard, members=[1])
+        layer.send(layer.leader.config.address, Report(config.shard, config.epoch - 1, 2, 0, ()), "s-2")
+        layer.run(100)
+    assert layer.config(config.shard).state is ShardState.LIVE
 
 
 def test_silent_spares_are_not_used() -> None:

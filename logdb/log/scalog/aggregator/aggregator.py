@@ -141,6 +141,8 @@ class Aggregator:
             self.early[report.shard, report.server] = report, sender
             self._request_view(now)
         elif report.epoch < config.epoch:
+            if is_of(config, report.server, sender):
+                self._monitor.note_alive(report.shard, report.server, now)
             newest = self._newest.get(report.shard)
             head, last, oldest = (newest.head, newest.last, newest.oldest) if newest else (0, 0, 1)
             update = Update(report.shard, config.epoch, config, (), head, last, oldest)

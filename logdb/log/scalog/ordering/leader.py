@@ -186,14 +186,15 @@ class Leader:
             self._suspicions[verdict] = False
             self._request_report(verdict.shard, verdict.server)
 
-    def on_alive(self, server: int) -> None:
+    def on_alive(self, shard: int, server: int, now: int) -> None:
         """A member has reported to the ordering layer. If an aggregator suspects it, the aggregator has failed: drop
         the aggregator."""
+        self.monitor.note_alive(shard, server, now)
         for suspicion in [one for one in self._suspicions if one.server == server]:
             del self._suspicions[suspicion]
-            shard = self.state.shards.get(suspicion.shard)
-            if shard is not None and shard.epoch == suspicion.epoch:
-                self.drop_aggregator(shard.reports_to)
+            suspected = self.state.shards.get(suspicion.shard)
+            if suspected is not None and suspected.epoch == suspicion.epoch:
+                self.drop_aggregator(suspected.reports_to)
 
     def drop_aggregator(self, address: Address) -> None:
         """Remove an aggregator, if it is in the tree; its children report to its parent. It may register again."""

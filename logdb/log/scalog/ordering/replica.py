@@ -184,7 +184,7 @@ class OrderingReplica:
     def _report(self, report: Report, sender: Address, now: int) -> None:
         shard = self.state.shards.get(report.shard)
         if self.leader is not None:
-            self.leader.on_alive(report.server)
+            self.leader.on_alive(report.shard, report.server, now)
         if shard is not None and report.epoch < shard.epoch:
             member = shard.member(report.server)
             if member is not None:  # a removed server learns it from `UpdateRequest`
