@@ -202,7 +202,7 @@ class Layout:
 
     def id_of(self, key: bytes) -> int:
         """The transaction id in a key."""
-        return int.from_bytes(key[len(self.ids) : len(self.ids) + ID_BYTES])
+        return int.from_bytes(key[len(self.ids) :][:ID_BYTES].ljust(ID_BYTES, b"\0"))
 
     def ids_before(self, entry: Entry) -> tuple[bytes, bytes]:
         """The range of the ids that no longer have entries when `entry`, which has one, is the last to be truncated.

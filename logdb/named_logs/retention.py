@@ -52,11 +52,15 @@ class Retention:
 
     @classmethod
     def decode(cls, value: bytes) -> Retention:
-        """The retention of a value that `encode` has made: the inverse of it. `value`: the bytes of a catalog row."""
-        age_ms, size_bytes = unpack(value)
-        assert age_ms is None or isinstance(age_ms, int)
-        assert size_bytes is None or isinstance(size_bytes, int)
-        return cls(None if age_ms is None else age_ms / 1_000, size_bytes)
+        """The retention of a value that `encode` has made: the inverse of it. `value`: the bytes of a catalog row.
+        Raises ValueError: programs can write any key."""
+        try:
+            age_ms, size_bytes = unpack(value)
+            if type(age_ms) not in (int, type(None)):
+                raise ValueError("the age is not an integer")
+            return cls(None if age_ms is None else age_ms / 1_000, size_bytes)  # type: ignore[operator, arg-type]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{value!r:.100} is not the retention of a log: {error}") from error
 
 
 def in_ms(seconds: float) -> int:

@@ -37,15 +37,21 @@ def prefix_of(ttl: int) -> bytes:
 
 
 def ttl_in(row: bytes) -> int:
-    """The time to live, in ms, in the key of a row."""
-    (ttl,) = unpack(row[len(EXPIRING.pack()) : -APPENDED_BYTES])
-    assert isinstance(ttl, int)
-    return ttl
+    """The time to live, in ms, in the key of a row. Raises ValueError: programs can write any key."""
+    items = unpack(row[len(EXPIRING.pack()) : -APPENDED_BYTES])
+    if len(items) != 1 or type(items[0]) is not int or items[0] < 1:
+        raise ValueError(f"{row!r:.100} is not a row of a key that expires")
+    return items[0]
 
 
-def version_in(row: bytes) -> int:
+def place_in(row: bytes, prefix: bytes) -> bytes:
+    """The place (version and index) in the key of a row. Places are ordered as the keys, whatever their lengths."""
+    return row[len(prefix) :][:APPENDED_BYTES].ljust(APPENDED_BYTES, b"\0")
+
+
+def version_in(row: bytes, prefix: bytes) -> int:
     """The version in the key of a row."""
-    return int.from_bytes(row[-APPENDED_BYTES:][:VERSION_BYTES])
+    return int.from_bytes(place_in(row, prefix)[:VERSION_BYTES])
 
 
 def expiry_rows(ttls: Iterable[tuple[bytes, int]]) -> dict[bytes, bytes]:

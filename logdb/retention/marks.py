@@ -22,6 +22,8 @@ from logdb.store.records import APPENDED_BYTES, INDEX_BYTES, VERSION_BYTES
 
 PARTS: Final = 32
 """A row is deleted late by at most one of this number of parts of its age, or of the size."""
+LAST_PLACE: Final = b"\x80"
+"""Behind the places of all versions, which are less than 2^63."""
 _MARK: Final = Struct(f">{APPENDED_BYTES}sQQ")
 
 
@@ -52,10 +54,14 @@ def encode_marks(marks: Sequence[Mark]) -> bytes:
 
 
 def decode_marks(value: bytes | None) -> list[Mark]:
-    """The inverse of `encode_marks`; None: no marks."""
-    marks = [Mark(*fields) for fields in _MARK.iter_unpack(value or b"")]
-    assert all(a.place < b.place and a.time_ns <= b.time_ns for a, b in pairwise(marks)), "RET-2"
-    return marks
+    """The inverse of `encode_marks`; None: no marks. A value that sweeps do not write (programs can write any key) has
+    none either: its rows are as new as the next mark."""
+    if value is None or len(value) % _MARK.size:
+        return []
+    marks = [Mark(*fields) for fields in _MARK.iter_unpack(value)]
+    are_ordered = all(a.place < b.place and a.time_ns <= b.time_ns for a, b in pairwise(marks))
+    are_small = all(mark.place < LAST_PLACE and max(mark.time_ns, mark.size_bytes) < 1 << 62 for mark in marks)
+    return marks if are_ordered and are_small else []
 
 
 def with_mark(marks: Sequence[Mark], mark: Mark, limits: Limits) -> list[Mark]:

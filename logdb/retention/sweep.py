@@ -6,6 +6,8 @@ the sweep before (`marks.py`), and deletes what the marks say has expired:
 - a key, if its newest version is the one that was written with the time to live (a condition of the commit);
 - the first entries of a named log, by a range delete, if policy and marks are as they were read (conditions, too).
 
+Programs can write any key, so a row, a policy or marks that LogDB does not write are skipped: they stop no sweep.
+
 So two sweeps at once, or one that is repeated or interrupted, delete nothing twice and nothing else. Deletions are
 commits like others: every view of a version has a key or entry until the version that deletes it.
 
@@ -23,8 +25,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from logdb.named_logs.layout import ID_BYTES, Layout
 from logdb.named_logs.retention import POLICIES, RETENTION, Retention
-from logdb.retention.expiry import EXPIRING, TTL_MARKS, prefix_of, ttl_in, version_in
+from logdb.retention.expiry import EXPIRING, TTL_MARKS, place_in, prefix_of, ttl_in, version_in
 from logdb.retention.marks import (
+    LAST_PLACE,
     PARTS,
     Limits,
     Mark,
@@ -37,6 +40,7 @@ from logdb.retention.marks import (
 )
 from logdb.store.conditions import absent, equals, version_equals
 from logdb.store.key_map import Rows
+from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.records import APPENDED_BYTES, VERSION_BYTES, Condition, Place, Range
 
 TICK: Final = RETENTION.pack((3,))
@@ -117,7 +121,7 @@ class Series(NamedTuple):
     @property
     def rows(self) -> tuple[bytes, bytes]:
         """The range of the rows."""
-        return self.prefix, self.prefix + b"\xff" * (APPENDED_BYTES + 1)
+        return self.prefix, self.prefix + LAST_PLACE
 
     def up_to(self, place: bytes) -> tuple[bytes, bytes]:
         """The range of the rows up to a place."""
@@ -163,10 +167,15 @@ class Sweeper:
         """The times to live that keys were written with."""
         found, (start, end) = list[Series](), EXPIRING.range()
         while rows := (yield Scan(start, end, 1)):
-            ttl = ttl_in(rows[0][0])
+            row = rows[0][0]
+            try:
+                ttl = ttl_in(row)
+            except ValueError:
+                start = row + b"\0"
+                continue
             limits = Limits(ttl * MS, None)
             found.append((yield from self._with_last(prefix_of(ttl), TTL_MARKS.pack((ttl,)), limits, None)))
-            start = found[-1].rows[1]
+            start = max(row, prefix_of(ttl) + b"\xff" * APPENDED_BYTES) + b"\0"
         return found
 
     def _logs_with_policy(self) -> Generator[Any, Any, list[Series]]:
@@ -176,8 +185,11 @@ class Sweeper:
         self._next_log = policies[-1][0] + b"\0" if len(policies) == LOGS_AT_ONCE else start
         found = []
         for key, stored in policies:
-            (name,) = POLICIES.unpack(key)
-            layout, retention = Layout(str(name)), Retention.decode(stored)
+            try:
+                (name,) = POLICIES.unpack(key)
+                layout, retention = Layout(name), Retention.decode(stored)  # type: ignore[arg-type]
+            except (TypeError, ValueError):
+                continue
             limits = Limits(None if retention.age_ms is None else retention.age_ms * MS, retention.size_bytes)
             found.append((yield from self._with_last(layout.entries, layout.marks, limits, (layout, stored))))
         return [rows for rows in found if rows.last > NO_MARK]
@@ -188,7 +200,7 @@ class Sweeper:
         stored = yield Scan(marks, marks + b"\0", 1)
         rows = Series(prefix, marks, stored[0][1] if stored else None, limits, NO_MARK, log)
         last = yield Scan(*rows.rows, 1, True)
-        return rows._replace(last=last[0][0][-APPENDED_BYTES:]) if last else rows
+        return rows._replace(last=place_in(last[0][0], prefix)) if last else rows
 
     # ---- marking and deleting
 
@@ -202,7 +214,7 @@ class Sweeper:
                 marks = yield from self._counted(rows, marks, version, time_ns)
         count = expired(marks, rows.limits, time_ns)
         if rows.log is None:
-            if count and not (yield from self._delete_keys(rows.up_to(marks[count - 1].place))):
+            if count and not (yield from self._delete_keys(rows.prefix, marks[count - 1].place)):
                 count = 0
             deletes = []
         else:
@@ -224,16 +236,17 @@ class Sweeper:
             for key, value in page:
                 size += value.length if isinstance(value, Place) else len(value)
                 if size >= part:
-                    marks, size = with_mark(marks, Mark(key[-APPENDED_BYTES:], time_ns, size), rows.limits), 0
+                    marks, size = with_mark(marks, Mark(place_in(key, rows.prefix), time_ns, size), rows.limits), 0
             if self._left > 0 and len(page) < ENTRIES_AT_ONCE:
                 return with_mark(marks, Mark(end_of(version), time_ns, size), rows.limits)
             if size:
-                marks = with_mark(marks, Mark(page[-1][0][-APPENDED_BYTES:], time_ns, size), rows.limits)
+                marks = with_mark(marks, Mark(place_in(page[-1][0], rows.prefix), time_ns, size), rows.limits)
         return marks
 
-    def _delete_keys(self, rows: tuple[bytes, bytes]) -> Generator[Any, Any, bool]:
-        """Delete the keys that these rows name, unless they were written since. Returns whether that is all of them."""
-        start, end = rows
+    def _delete_keys(self, prefix: bytes, place: bytes) -> Generator[Any, Any, bool]:
+        """Delete the keys that the rows up to a place name, unless they were written since. Returns whether that is all
+        of them."""
+        start, end = prefix, prefix + place + b"\0"
         while self._left > 0:
             found = yield Scan(start, end, min(KEYS_AT_ONCE, self._left))
             if not found:
@@ -241,7 +254,7 @@ class Sweeper:
             page = list(_up_to_bytes(found))
             self._left -= len(page)
             done = start, page[-1][0] + b"\0"
-            wanted = {key: version_in(row) for row, key in page}
+            wanted = {key: version_in(row, prefix) for row, key in page if 0 < len(key) <= MAX_KEY_BYTES}
             while True:
                 conditions = [version_equals(*which) for which in wanted.items()]
                 written = yield Write(conditions, dict.fromkeys(wanted), [done])
@@ -263,15 +276,20 @@ class Sweeper:
         while low < high:  # the id before `low` has a row up to `last_version`; the first row from `high` on has not
             middle = (low + high) // 2
             found = yield Scan(layout.id_key(middle), end, 1)
-            if found and version_in(found[0][0]) <= last_version:
+            if found and self._version_of_id(layout, found[0][0]) <= last_version:
                 low = layout.id_of(found[0][0]) + 1
             else:
                 high = middle
         if low:
             behind = layout.id_key(low - 1) + (last_version + 1).to_bytes(VERSION_BYTES)
             last = yield Scan(layout.ids, behind, 1, True)
-            deletes.append((layout.ids, last[0][0]))
+            if last:
+                deletes.append((layout.ids, last[0][0]))
         return deletes
+
+    @staticmethod
+    def _version_of_id(layout: Layout, row: bytes) -> int:
+        return version_in(row, layout.ids + bytes(ID_BYTES))
 
 
 def _up_to_bytes(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

@@ -203,3 +203,49 @@ def test_bad_arguments_are_refused(db: logdb.Database) -> None:
         db.log("log", retention=10)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="retention"):
         db.log("log").set_retention("1d")  # type: ignore[arg-type]
+
+
+def test_rows_that_a_program_wrote_itself_stop_no_sweep(world: World) -> None:
+    """Any program that may write can write the keys of retention: such a row once stopped all mapping servers."""
+    db, pack = world.db, logdb.keys.pack
+    expiring, policies = pack((None, "logdb.expiring")), (None, "logdb.retention", 0)
+    ttl = pack((None, "logdb.expiring", 9))
+    place = (1).to_bytes(8) + bytes(4)
+    orders = db.log("orders", retention=Retention(size_bytes=100))
+    orders.extend([bytes(50)] * 4, txn_id=1)
+    db.multi_put(
+        {
+            expiring: b"no time to live",
+            expiring + b"\xfe" * 20: b"no tuple",
+            expiring + b"\x15" * 8_000: b"long",
+            pack((None, "logdb.expiring", "text")) + place: b"not a number",
+            pack((None, "logdb.expiring", -5)) + place: b"negative",
+            pack((None, "logdb.expiring", True)) + place: b"bool",
+            pack((None, "logdb.expiring", 1 << 500)) + place: b"a long time",
+            ttl + place: b"",
+            ttl + b"\x00": b"no place",
+            ttl + place + b"behind": bytes(9_000),
+            ttl + b"\x90" * 12: b"no version is so large",
+            ttl + b"\xff" * 14: b"behind all places",
+            pack((*policies, "a")): b"no tuple",
+            pack((*policies, "b")): pack((10**400, None)),
+            pack((*policies, "c")): pack(("1", 1)),
+            pack((*policies, "d")): pack((None, None)),
+            pack((*policies, 5)): Retention(size_bytes=1).encode(),
+            pack((*policies, "e", "f")): Retention(size_bytes=1).encode(),
+            pack((*policies, "large")): bytes(100_000),
+            pack((None, "logdb.retention", 1, "orders")): b"\xff" * 28,
+            pack((None, "logdb.retention", 1, "other")): bytes(5),
+            pack((None, "logdb.retention", 2, 9)): b"\x7f" + b"\xff" * 27,
+            pack((None, "logdb.logs", "orders", 1)) + b"\xff": b"no id",
+            pack((None, "logdb.logs", "orders", 1)) + b"\x00" * 3: b"no id",
+        }
+    )
+    db = world.disturb()
+    db.put(b"k", b"v", ttl=TTL)
+    sweep_until(db, lambda: b"k" not in db)
+    db.log("orders").extend([bytes(60)] * 4)
+    sweep_until(db, lambda: len(values(db, "orders")) == 2)
+    db = world.disturb()
+    db.put(b"k", b"v")
+    assert db.get(b"k") == b"v"

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.retention.expiry import DIGITS, expiry_rows, ttl_in, ttl_ms, version_in
+from logdb.retention.expiry import DIGITS, expiry_rows, prefix_of, ttl_in, ttl_ms, version_in
 from logdb.retention.marks import (
     PARTS,
     Limits,
@@ -93,4 +93,4 @@ def test_times_to_live_are_few_and_never_shorter(ttl: float) -> None:
     assert rounded >> max(rounded.bit_length() - DIGITS, 0) << max(rounded.bit_length() - DIGITS, 0) == rounded
     (row,) = expiry_rows([(b"k", rounded)])
     assert ttl_in(row) == rounded
-    assert version_in(versioned_key(row, 77)) == 77
+    assert version_in(versioned_key(row, 77), prefix_of(rounded)) == 77
