@@ -80,7 +80,7 @@ class Counting:
         return Counts(
             dict(self.sent),
             dict(self.received),
-            sum([traffic.sent_parcels for traffic in self.traffic]),
+            sum([traffic.sent_packets for traffic in self.traffic]),
             self.turns,
             self.wakeups,
             self.handovers,

@@ -17,8 +17,8 @@ FOLDERS = ("logdb", "cli", "spark_export", "benchmarks")
 BANNED = {
     "accuse", "alarm", "beware", "canvass", "canvassed", "council", "desert", "desk", "fed", "foresee", "heard",
     "helper", "helpers", "homeless", "insist", "knock", "lane", "lanes", "loops", "mail", "manager", "most", "nag",
-    "nobody", "patience", "piece", "pieces", "quarrelled", "relieve", "silently", "somebody", "tell", "telling",
-    "told", "upward", "utils", "wanted", "whom",
+    "nobody", "parcel", "parcels", "patience", "piece", "pieces", "quarrelled", "relieve", "silently", "somebody",
+    "tell", "telling", "told", "upward", "utils", "wanted", "whom",
 }  # fmt: skip
 """ARCHITECTURE.md, "Names are those of the field"."""
 ORDINARY = {"loops", "mail", "most", "wanted"}

@@ -51,10 +51,10 @@ class NodeMetrics(Collector):
         if peers is None:
             return
         traffic = peers.traffic
-        yield CounterMetricFamily("logdb_sent_bytes", "Bytes of parcels sent.", traffic.sent_bytes)
-        yield CounterMetricFamily("logdb_received_bytes", "Bytes of parcels received.", traffic.received_bytes)
-        yield CounterMetricFamily("logdb_sent_parcels", "Parcels sent: batches of messages.", traffic.sent_parcels)
-        yield CounterMetricFamily("logdb_received_parcels", "Parcels received.", traffic.received_parcels)
+        yield CounterMetricFamily("logdb_sent_bytes", "Bytes of packets sent.", traffic.sent_bytes)
+        yield CounterMetricFamily("logdb_received_bytes", "Bytes of packets received.", traffic.received_bytes)
+        yield CounterMetricFamily("logdb_sent_packets", "Packets sent: batches of messages.", traffic.sent_packets)
+        yield CounterMetricFamily("logdb_received_packets", "Packets received.", traffic.received_packets)
         yield CounterMetricFamily(
             "logdb_dropped_messages", "Messages dropped because their peers were not reached.", traffic.dropped_messages
         )

@@ -13,11 +13,11 @@ from logdb.security.credentials import Credentials
 from logdb.system.addresses import location_of
 from logdb.transport.failures import aio
 from logdb.wire.envelopes import EXCHANGE, Hello, Refusal, pack_hello, refusal_reason, unpack
-from logdb.wire.limits import MAX_PARCEL_BYTES, WireError
+from logdb.wire.limits import MAX_PACKET_BYTES, WireError
 
 OPTIONS: Final = [
-    ("grpc.max_send_message_length", MAX_PARCEL_BYTES),
-    ("grpc.max_receive_message_length", MAX_PARCEL_BYTES),
+    ("grpc.max_send_message_length", MAX_PACKET_BYTES),
+    ("grpc.max_receive_message_length", MAX_PACKET_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     # Detect within seconds that a peer's machine, or the network to it, has failed.

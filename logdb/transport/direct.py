@@ -1,15 +1,15 @@
-"""Direct connections: TCP beside a stream of gRPC, which carries the parcels of that stream in its place.
+"""Direct connections: TCP beside a stream of gRPC, which carries the packets of that stream in its place.
 
 A message over grpc.aio passes a thread of gRPC at both nodes, which costs three times as much as the message itself.
-So gRPC opens a stream, authenticates its peer and detects that it has failed; the parcels travel over a connection of
+So gRPC opens a stream, authenticates its peer and detects that it has failed; the packets travel over a connection of
 their own, between the event loops of the two nodes.
 
 The node that opens a stream asks for it (`Hello.direct`). The other one answers with a port of its `DirectListener` and
 a ticket, a random number for this stream alone. The first node connects to that port at the same host, with TLS if the
 stream has it, sends the ticket, and reports on the stream whether it has connected. If it has not (a firewall), the
-stream carries the parcels.
+stream carries the packets.
 
-A parcel is preceded by its length, 4 bytes; the length 0 ends a direction. The connection ends with its stream.
+A packet is preceded by its length, 4 bytes; the length 0 ends a direction. The connection ends with its stream.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any, Final
 
 from logdb.system.addresses import joined, parsed
 from logdb.transport.failures import aio
-from logdb.wire.limits import MAX_PARCEL_BYTES
+from logdb.wire.limits import MAX_PACKET_BYTES
 
 TICKET_BYTES: Final = 16
 CONNECT_S: Final = 1.0
-"""Maximum time to connect; then the stream carries the parcels."""
+"""Maximum time to connect; then the stream carries the packets."""
 TICKET_S: Final = 3.0
 """Maximum time until a connection has sent its ticket."""
 MAX_STRANGERS: Final = 64
@@ -40,7 +40,22 @@ ACCEPT_PAUSE_S: Final = 1.0
 SHUTDOWN_S: Final = 1.0
 """Maximum time for what is written to leave when a connection ends with TLS."""
 BUFFER_BYTES: Final = 1 << 18
-"""Parcels received and not read, or written and not sent, above which a connection waits."""
+"""Packets received and not read, or written and not sent, above which a connection waits."""
+KEEPALIVE: Final = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *[
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in {
+            "TCP_KEEPIDLE": 2,
+            "TCP_KEEPINTVL": 2,
+            "TCP_KEEPCNT": 2,
+            "TCP_USER_TIMEOUT": 10_000,
+        }.items()
+        if hasattr(socket, name)
+    ],
+]
+"""Options of both ends: a firewall can forget a connection, and then drops what is sent. A silent peer is probed; after
+ten seconds without an acknowledgement (the last option, in ms) the connection ends."""
 _LENGTH_BYTES: Final = 4
 _END: Final = bytes(_LENGTH_BYTES)
 
@@ -57,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._on_ticket = on_ticket
         self._transport: asyncio.Transport | None = None
         self._partial = bytearray()
-        self._parcels: deque[bytes] = deque()
+        self._packets: deque[bytes] = deque()
         self._unread_bytes = 0
         self._is_paused = self._has_ended = self._is_lost = False
         self._reader: asyncio.Future[None] | None = None
@@ -69,6 +84,8 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        for option in KEEPALIVE:
+            transport.get_extra_info("socket").setsockopt(*option)
 
     def data_received(self, data: bytes) -> None:
         if self._on_ticket is not None:
@@ -89,25 +106,25 @@ class Connection(asyncio.Protocol):
             taken = self._split(data)
             if taken < len(data):
                 self._partial += data[taken:]
-        if self._parcels or self._has_ended:
+        if self._packets or self._has_ended:
             self._wake_reader()
 
     def _split(self, data: bytes | bytearray) -> int:
-        """Take the complete parcels from the beginning of `data`. Returns their size."""
+        """Take the complete packets from the beginning of `data`. Returns their size."""
         at, size = 0, len(data)
         while size - at >= _LENGTH_BYTES:
             begin = at + _LENGTH_BYTES
             length = int.from_bytes(data[at:begin], "big")
-            if not length or length > MAX_PARCEL_BYTES:
+            if not length or length > MAX_PACKET_BYTES:
                 if length:
-                    logger.warning("direct connection ended: a parcel of %s bytes", length)
+                    logger.warning("direct connection ended: a packet of %s bytes", length)
                     self.abort()
                 self._has_ended = True
                 return size
             if size - begin < length:
                 break
             at = begin + length
-            self._parcels.append(bytes(memoryview(data)[begin:at]))
+            self._packets.append(bytes(memoryview(data)[begin:at]))
             self._unread_bytes += length
         if self._unread_bytes > BUFFER_BYTES and not self._is_paused:
             assert self._transport is not None
@@ -140,8 +157,8 @@ class Connection(asyncio.Protocol):
     # ---- for the two tasks of a stream
 
     async def read(self) -> Any:
-        """The next parcel; `aio.EOF` when there are no more, because the peer has ended or was lost."""
-        while not self._parcels:
+        """The next packet; `aio.EOF` when there are no more, because the peer has ended or was lost."""
+        while not self._packets:
             if self._has_ended:
                 return aio.EOF
             self._reader = asyncio.get_running_loop().create_future()
@@ -149,22 +166,22 @@ class Connection(asyncio.Protocol):
                 await self._reader
             finally:
                 self._reader = None
-        parcel = self._parcels.popleft()
-        self._unread_bytes -= len(parcel)
+        packet = self._packets.popleft()
+        self._unread_bytes -= len(packet)
         if self._is_paused and self._unread_bytes <= BUFFER_BYTES and not self._is_lost:
             assert self._transport is not None
             self._is_paused = False
             self._transport.resume_reading()
-        return parcel
+        return packet
 
-    async def write(self, parcel: bytes) -> None:
-        """Send a parcel, and wait while too much is not sent yet. Raises ConnectionError."""
-        self._write(len(parcel).to_bytes(_LENGTH_BYTES, "big") + parcel)
+    async def write(self, packet: bytes) -> None:
+        """Send a packet, and wait while too much is not sent yet. Raises ConnectionError."""
+        self._write(len(packet).to_bytes(_LENGTH_BYTES, "big") + packet)
         if self._writer is not None:
             await self._writer
 
     async def end(self) -> None:
-        """Send that no more parcels follow. Raises ConnectionError."""
+        """Send that no more packets follow. Raises ConnectionError."""
         self._write(_END)
 
     def _write(self, data: bytes) -> None:

@@ -1,5 +1,5 @@
-"""The streams of a node to others: messages leave in parcels, and arrive in parcels. gRPC opens a stream; a direct
-connection beside it carries the parcels where the peer can be reached so (`direct.py`).
+"""The streams of a node to others: messages leave in packets, and arrive in packets. gRPC opens a stream; a direct
+connection beside it carries the packets where the peer can be reached so (`direct.py`).
 
 A node has one core (a client, a server) or several, the servers of a node that share one address; each attaches with a
 `Port`. Messages between cores of one node are calls; all cores share the streams to other nodes.
@@ -11,7 +11,7 @@ stream is finished without loss: its node writes nothing more to it, and reads u
 
 The queue for a peer is bounded in bytes: the oldest messages are dropped first, and all of them when the peer cannot be
 reached; the protocols expect loss and resend what matters. All messages of all cores of this node that are ready when
-the peer's stream accepts data leave in one write, up to PARCEL_BYTES.
+the peer's stream accepts data leave in one write, up to PACKET_BYTES.
 
 Each stream has two tasks, one that reads and one that writes; a message has none.
 """
@@ -62,11 +62,11 @@ from logdb.wire.envelopes import (
     refusal_reason,
     unpack,
 )
-from logdb.wire.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
+from logdb.wire.limits import MAX_PACKET_BYTES, PACKET_BYTES, WireError
 from logdb.wire.sanity_checks import check_sense
 
 Receive = Callable[[Address, Sequence[Any]], None]
-"""Accepts the messages of a parcel, with the address of their sender."""
+"""Accepts the messages of a packet, with the address of their sender."""
 Inspect = Callable[[Sequence[Any]], None]
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[bytes], Awaitable[Any]]
@@ -74,17 +74,17 @@ EndWriting = Callable[[], Awaitable[Any]]
 
 
 class Channel(Protocol):
-    """A carrier of the parcels of a stream: its call of gRPC, or a direct connection."""
+    """A carrier of the packets of a stream: its call of gRPC, or a direct connection."""
 
     async def read(self) -> Any:
-        """The next parcel, or `aio.EOF`."""
+        """The next packet, or `aio.EOF`."""
 
-    async def write(self, parcel: bytes) -> Any:
-        """Send a parcel, and wait while the peer does not accept more."""
+    async def write(self, packet: bytes) -> Any:
+        """Send a packet, and wait while the peer does not accept more."""
 
 
-QUEUE_BYTES: Final = 2 * MAX_PARCEL_BYTES
-"""Maximum size of the queue for one peer. It has room for two of the largest parcels, so that a small message does not
+QUEUE_BYTES: Final = 2 * MAX_PACKET_BYTES
+"""Maximum size of the queue for one peer. It has room for two of the largest packets, so that a small message does not
 displace a large record."""
 HANDSHAKE_S: Final = 3.0
 GRACE_S: Final = 1.0
@@ -103,7 +103,7 @@ class Traffic:
     """Counters of what was sent and received."""
 
     def __init__(self) -> None:
-        self.sent_bytes = self.received_bytes = self.sent_parcels = self.received_parcels = self.dropped_messages = 0
+        self.sent_bytes = self.received_bytes = self.sent_packets = self.received_packets = self.dropped_messages = 0
 
 
 class Port:
@@ -138,7 +138,7 @@ class Port:
             self.receive(sender, (message,))
 
 
-class _Parcel(NamedTuple):
+class _Packet(NamedTuple):
     """Serialized messages from one core to one other."""
 
     sender: Address
@@ -148,7 +148,7 @@ class _Parcel(NamedTuple):
 
 class _Stream:
     """An open stream. `has_work`: set when its writer may have something to do. `is_incoming`: the peer has opened it.
-    `takes_bundles`: the peer does. `is_direct`: its parcels pass a direct connection. `is_finishing`: nothing more is
+    `takes_bundles`: the peer does. `is_direct`: its packets pass a direct connection. `is_finishing`: nothing more is
     written to it."""
 
     __slots__ = ("has_work", "is_direct", "is_finishing", "is_incoming", "takes_bundles", "writer")
@@ -172,7 +172,7 @@ class _Stream:
 
 
 class _Peer:
-    """Another node, or a client. `queue`: parcels to send; `share`: their account, with those that are being sent.
+    """Another node, or a client. `queue`: packets to send; `share`: their account, with those that are being sent.
     `streams`: the open streams, the newest last; `user`: the name of its certificate or token on the stream that it has
     opened; `dialler`: the task that opens a stream to the peer. `failing`: the last attempt to reach it has failed.
     `addresses`: of its cores that messages were sent to."""
@@ -182,7 +182,7 @@ class _Peer:
     def __init__(self, address: Address, share: StreamAnswers) -> None:
         self.address, self.share = address, share
         self.addresses: set[Address] = set()
-        self.queue: deque[_Parcel] = deque()
+        self.queue: deque[_Packet] = deque()
         self.queued_bytes = 0
         self.streams: list[_Stream] = []
         self.dialler: asyncio.Task[None] | None = None
@@ -211,10 +211,10 @@ class _Peer:
         if stream is not None and self.queue:
             stream.has_work.set()
 
-    def put(self, parcel: _Parcel) -> int:
-        """Queue a parcel. Returns the number of older ones that were dropped."""
-        size = len(parcel.data)
-        self.queue.append(parcel)
+    def put(self, packet: _Packet) -> int:
+        """Queue a packet. Returns the number of older ones that were dropped."""
+        size = len(packet.data)
+        self.queue.append(packet)
         self.queued_bytes += size
         self.share.add(size)
         dropped, before = 0, self.queued_bytes
@@ -226,9 +226,9 @@ class _Peer:
         return dropped
 
     def take(self, *, bundles: bool) -> tuple[bytes, int]:
-        """Remove parcels from the queue, which is not empty. Returns them as one, of at most PARCEL_BYTES unless it is
+        """Remove packets from the queue, which is not empty. Returns them as one, of at most PACKET_BYTES unless it is
         a single one, and their account. `bundles`: of several pairs of cores, else of the first pair only."""
-        queue, size, room = self.queue, 0, PARCEL_BYTES
+        queue, size, room = self.queue, 0, PACKET_BYTES
         taken: dict[tuple[Address, Address], list[bytes]] = {}
         while queue:
             sender, receiver, data = queue[0]
@@ -243,11 +243,11 @@ class _Peer:
             else:
                 chunks.append(data)
         self.queued_bytes -= size
-        parcels = [b"".join(chunks) if len(chunks) > 1 else chunks[0] for chunks in taken.values()]
-        return bundle(parcels) if len(parcels) > 1 else parcels[0], size
+        packets = [b"".join(chunks) if len(chunks) > 1 else chunks[0] for chunks in taken.values()]
+        return bundle(packets) if len(packets) > 1 else packets[0], size
 
     def clear(self) -> int:
-        """Drop the queue. Returns the number of parcels."""
+        """Drop the queue. Returns the number of packets."""
         dropped = len(self.queue)
         self.queue.clear()
         self.share.remove(self.queued_bytes)
@@ -311,14 +311,14 @@ class Peers:
                 return
             peer = self._known(location)
         try:
-            parcels = pack(sender, to, (message,))
+            packets = pack(sender, to, (message,))
         except WireError as error:
             self.traffic.dropped_messages += 1
             logger.error("a message cannot be sent", extra={"peer": to, "why": str(error)})
             return
         peer.addresses.add(to)
-        for parcel in parcels:
-            self.traffic.dropped_messages += peer.put(_Parcel(sender, to, parcel))
+        for packet in packets:
+            self.traffic.dropped_messages += peer.put(_Packet(sender, to, packet))
         peer.wake()
         if peer.stream is None and peer.dialler is None:
             self._begin_to_dial(peer)
@@ -355,7 +355,7 @@ class Peers:
 
     @property
     def direct_streams(self) -> int:
-        """Number of open streams whose parcels pass a direct connection."""
+        """Number of open streams whose packets pass a direct connection."""
         return sum([stream.is_direct for peer in list(self._peers.values()) for stream in peer.streams])
 
     async def _write(self, peer: _Peer, stream: _Stream, write: Write, grant: Grant | None) -> None:
@@ -368,11 +368,11 @@ class Peers:
             while peer.queue and peer.stream is stream:
                 if grant is not None:
                     grant.require(Right.READ)
-                parcel, size = peer.take(bundles=stream.takes_bundles)
-                traffic.sent_parcels += 1
-                traffic.sent_bytes += len(parcel)
+                packet, size = peer.take(bundles=stream.takes_bundles)
+                traffic.sent_packets += 1
+                traffic.sent_bytes += len(packet)
                 try:
-                    await write(parcel)
+                    await write(packet)
                 finally:
                     peer.share.remove(size)
 
@@ -387,12 +387,12 @@ class Peers:
         traffic = self.traffic
         roles = {address: role for role, address in theirs.servers.items()} or {theirs.address: CLIENT}
         while (data := await read()) is not aio.EOF:
-            traffic.received_parcels += 1
+            traffic.received_packets += 1
             traffic.received_bytes += len(data)
             content = unpack(data)
             if isinstance(content, Refusal):
                 raise error_of(content)
-            for one in map(unpack, content.parcels) if isinstance(content, Bundle) else (content,):
+            for one in map(unpack, content.packets) if isinstance(content, Bundle) else (content,):
                 port = self._check(peer, roles, one, grant)
                 assert isinstance(one, Envelope)
                 if founding != self.hello.founding:
@@ -412,10 +412,10 @@ class Peers:
         """The port of the core that accepts the messages of this peer. Raises WireError, AccessDenied."""
         port = self._ports.get(content.receiver) if isinstance(content, Envelope) else None
         if not isinstance(content, Envelope) or port is None:
-            raise WireError(f"{peer.address} sent a parcel that is not for {self.hello.address}")
+            raise WireError(f"{peer.address} sent a packet that is not for {self.hello.address}")
         role = roles.get(content.sender)
         if role is None:
-            raise WireError(f"{peer.address} sent a parcel of {content.sender}")
+            raise WireError(f"{peer.address} sent a packet of {content.sender}")
         for message in content.messages:
             if type(message) not in port.accepts:
                 raise WireError(
@@ -744,7 +744,7 @@ class Peers:
 
 
 async def _chosen(theirs: Hello, context: Any, ticket: Ticket) -> Channel:
-    """The carrier of the parcels of a stream whose peer has received a ticket: the connection, if the peer reports that
+    """The carrier of the packets of a stream whose peer has received a ticket: the connection, if the peer reports that
     it has connected. Raises WireError, TimeoutError."""
     async with asyncio.timeout(HANDSHAKE_S):
         reported = await context.read()

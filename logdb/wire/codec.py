@@ -28,7 +28,7 @@ from logdb.log.paxos import messages as paxos
 from logdb.wire.columns import COLUMNS
 from logdb.wire.limits import MAX_MESSAGE_BYTES, TooLargeToSend, WireError
 from logdb.wire.packing import flat, pack_numbered, pack_records, rows_of, unpack_numbered, unpack_records
-from logdb.wire.schema import MESSAGE, Parcel
+from logdb.wire.schema import MESSAGE, Packet
 
 Convert = Callable[[Any], Any]
 Descriptor = Any
@@ -282,15 +282,15 @@ assert set(_BY_NAME) == set(MESSAGE.fields_by_name), "a wire type without a mess
 
 
 def encode(message: Any) -> bytes:
-    """A parcel with this message only, without addresses. Raises WireError; TooLargeToSend if a split may help."""
+    """A packet with this message only, without addresses. Raises WireError; TooLargeToSend if a split may help."""
     try:
         name, to_wire, records = KINDS[type(message)]
         fields = [{name: to_wire(message)}]
         if records is None:
-            batch, wire = b"", Parcel(messages=fields).SerializeToString()
+            batch, wire = b"", Packet(messages=fields).SerializeToString()
         else:
             batch = records[0](message.records)
-            wire = Parcel(messages=fields, batches=[batch]).SerializeToString()
+            wire = Packet(messages=fields, batches=[batch]).SerializeToString()
     except WireError:
         raise
     except (ValueError, TypeError, KeyError, struct.error) as error:
@@ -300,11 +300,11 @@ def encode(message: Any) -> bytes:
     return wire
 
 
-def decode(parcel: Parcel) -> list[Any]:
-    """The messages of a parcel, with their records. Raises WireError."""
-    batches = iter(parcel.batches)
+def decode(packet: Packet) -> list[Any]:
+    """The messages of a packet, with their records. Raises WireError."""
+    batches = iter(packet.batches)
     messages = []
-    for wire in parcel.messages:
+    for wire in packet.messages:
         name = wire.WhichOneof("kind")
         if name is None:
             raise WireError("a message of an unknown kind")

@@ -1,12 +1,12 @@
-"""Parcels: the bytes that two nodes exchange over a stream, and the handshake with which a stream begins.
+"""Packets: the bytes that two nodes exchange over a stream, and the handshake with which a stream begins.
 
-A node makes parcels with `pack` and reads them with `unpack`; gRPC transports the bytes, with the method `EXCHANGE` and
-the limit `MAX_PARCEL_BYTES`. A node that opens a stream sends its `Hello` first; the other one answers with its own, or
+A node makes packets with `pack` and reads them with `unpack`; gRPC transports the bytes, with the method `EXCHANGE` and
+the limit `MAX_PACKET_BYTES`. A node that opens a stream sends its `Hello` first; the other one answers with its own, or
 with a `Refusal` from `refusal_reason`, and both check the other's Hello with it.
 
-A parcel is a concatenation of serialized messages, which protobuf parses as one message: so each message is serialized
-once, and its size is known before it is assigned to a parcel. A parcel has the messages from one core to one other;
-parcels of several pairs of cores are sent together as a `bundle`.
+A packet is a concatenation of serialized messages, which protobuf parses as one message: so each message is serialized
+once, and its size is known before it is assigned to a packet. A packet has the messages from one core to one other;
+packets of several pairs of cores are sent together as a `bundle`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from google.protobuf.message import DecodeError
 from logdb.cores.effects import Address
 from logdb.log.engine import ENGINES, Right, all_engines, engine_of
 from logdb.wire import codec
-from logdb.wire.limits import MAX_FIELDS, MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
+from logdb.wire.limits import MAX_FIELDS, MAX_PACKET_BYTES, MAX_PLAIN_BYTES, PACKET_BYTES, TooLargeToSend, WireError
 from logdb.wire.proto import peers_pb2
-from logdb.wire.schema import Parcel
+from logdb.wire.schema import Packet
 from logdb.wire.splitting import split
 
 VERSION: Final = 12
@@ -111,16 +111,16 @@ class Envelope(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """Parcels that are envelopes, not unpacked yet, of one or several pairs of cores."""
+    """Packets that are envelopes, not unpacked yet, of one or several pairs of cores."""
 
-    parcels: tuple[bytes, ...]
+    packets: tuple[bytes, ...]
 
 
 _FIELDS: Final = 4
-"""Fields of a parcel with one message, as every parcel larger than PARCEL_BYTES is: its addresses, the message, the
+"""Fields of a packet with one message, as every packet larger than PACKET_BYTES is: its addresses, the message, the
 batch."""
 
-_MESSAGE_KEY: Final = bytes((Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
+_MESSAGE_KEY: Final = bytes((Packet.MESSAGES_FIELD_NUMBER << 3 | 2,))
 
 
 def _numbers() -> Iterator[tuple[str, int]]:
@@ -137,24 +137,24 @@ assert len(_ROLE_OF) == len(_ROLES) == len(set(_numbers())), "roles of two engin
 
 
 def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[bytes]:
-    """The messages as parcels, as few as PARCEL_BYTES allows; a message that is too large is split if it can be.
+    """The messages as packets, as few as PACKET_BYTES allows; a message that is too large is split if it can be.
     Raises WireError, among them TooLargeToSend."""
     try:
-        head = Parcel(sender=sender, receiver=receiver).SerializeToString()
+        head = Packet(sender=sender, receiver=receiver).SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"{sender!r} or {receiver!r} is not an address") from error
-    parcels = []
+    packets = []
     chunks, size = [head], len(head)
     for message in messages:
         for chunk in _chunks(message):
-            if (size + len(chunk) > PARCEL_BYTES and len(chunks) > 1) or len(chunks) == MAX_FIELDS // 4:
-                parcels.append(b"".join(chunks))
+            if (size + len(chunk) > PACKET_BYTES and len(chunks) > 1) or len(chunks) == MAX_FIELDS // 4:
+                packets.append(b"".join(chunks))
                 chunks, size = [head], len(head)
             chunks.append(chunk)
             size += len(chunk)
     if len(chunks) > 1:
-        parcels.append(b"".join(chunks))
-    return parcels
+        packets.append(b"".join(chunks))
+    return packets
 
 
 def _chunks(message: Any) -> Iterator[bytes]:
@@ -170,31 +170,31 @@ def _chunks(message: Any) -> Iterator[bytes]:
         yield chunk
 
 
-CONNECTED: Final = Parcel(connected=True).SerializeToString()
-NOT_CONNECTED: Final = Parcel(connected=False).SerializeToString()
-"""The parcels of a node that has received a ticket: whether it has connected."""
+CONNECTED: Final = Packet(connected=True).SerializeToString()
+NOT_CONNECTED: Final = Packet(connected=False).SerializeToString()
+"""The packets of a node that has received a ticket: whether it has connected."""
 
 BUNDLED_BYTES: Final = 4
-"""Maximum size that a bundle adds to each of its parcels: key and length of a field of at most PARCEL_BYTES."""
+"""Maximum size that a bundle adds to each of its packets: key and length of a field of at most PACKET_BYTES."""
 
 
-def bundle(parcels: Sequence[bytes]) -> bytes:
-    """These parcels as one, of at most PARCEL_BYTES together with BUNDLED_BYTES for each."""
-    return Parcel(parcels=parcels).SerializeToString()
+def bundle(packets: Sequence[bytes]) -> bytes:
+    """These packets as one, of at most PACKET_BYTES together with BUNDLED_BYTES for each."""
+    return Packet(packets=packets).SerializeToString()
 
 
 def unpack(data: bytes) -> Hello | Refusal | Envelope | Bundle:
-    """The content of a parcel. Raises WireError."""
-    if len(data) > PARCEL_BYTES:
+    """The content of a packet. Raises WireError."""
+    if len(data) > PACKET_BYTES:
         _check_size(data, _FIELDS)
     elif data.count(_MESSAGE_KEY) > MAX_FIELDS:
         _check_size(data, MAX_FIELDS)
     try:
-        parcel = Parcel.FromString(data)
+        packet = Packet.FromString(data)
     except DecodeError as error:
-        raise WireError(f"{len(data):,} bytes that are not a parcel: {data[:16]!r}...") from error
-    if parcel.HasField("hello"):
-        hello = parcel.hello
+        raise WireError(f"{len(data):,} bytes that are not a packet: {data[:16]!r}...") from error
+    if packet.HasField("hello"):
+        hello = packet.hello
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
         roles = [_ROLE_OF.get(number) for number in hello.roles]
         engine = hello.engine or ENGINES[0]
@@ -215,56 +215,56 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope | Bundle:
             hello.port,
             hello.ticket,
         )
-    if parcel.refusal:
-        return Refusal(parcel.refusal, parcel.denied)
-    if parcel.parcels:
-        return Bundle(tuple(parcel.parcels))
-    return Envelope(parcel.sender, parcel.receiver, codec.decode(parcel))
+    if packet.refusal:
+        return Refusal(packet.refusal, packet.denied)
+    if packet.packets:
+        return Bundle(tuple(packet.packets))
+    return Envelope(packet.sender, packet.receiver, codec.decode(packet))
 
 
 def _check_size(data: bytes, max_fields: int) -> None:
-    """Check the number and sizes of a parcel's fields before protobuf makes objects of them. Raises WireError."""
+    """Check the number and sizes of a packet's fields before protobuf makes objects of them. Raises WireError."""
     size, at, plain = len(data), 0, 0
-    if size > MAX_PARCEL_BYTES:
-        raise WireError(f"a parcel of {size:,} bytes, the limit is {MAX_PARCEL_BYTES:,}")
+    if size > MAX_PACKET_BYTES:
+        raise WireError(f"a packet of {size:,} bytes, the limit is {MAX_PACKET_BYTES:,}")
     try:
         for _ in range(max_fields):
             start, key = at, data[at]
             if key & 0x87 != 2:
-                raise WireError(f"a parcel of {size:,} bytes with a field that parcels do not have")
+                raise WireError(f"a packet of {size:,} bytes with a field that packets do not have")
             length, shift, at = data[at + 1] & 127, 7, at + 2
             while data[at - 1] > 127 and shift < 35:
                 length, shift, at = length | (data[at] & 127) << shift, shift + 7, at + 1
             at += length
-            plain += at - start - (length if key >> 3 == Parcel.BATCHES_FIELD_NUMBER else 0)
+            plain += at - start - (length if key >> 3 == Packet.BATCHES_FIELD_NUMBER else 0)
             if at >= size:
                 break
     except IndexError:
         at = size + 1
     if at > size:
-        raise WireError(f"a parcel of {size:,} bytes that was cut off")
+        raise WireError(f"a packet of {size:,} bytes that was cut off")
     if at < size:
-        raise WireError(f"a parcel of {size:,} bytes with more than {max_fields:,} fields")
+        raise WireError(f"a packet of {size:,} bytes with more than {max_fields:,} fields")
     if plain > MAX_PLAIN_BYTES:
-        raise WireError(f"a parcel of {plain:,} bytes beside its records, the limit is {MAX_PLAIN_BYTES:,}")
+        raise WireError(f"a packet of {plain:,} bytes beside its records, the limit is {MAX_PLAIN_BYTES:,}")
 
 
 # ---- the handshake
 
 
 def pack_hello(hello: Hello) -> bytes:
-    """The first parcel of a stream."""
+    """The first packet of a stream."""
     assert hello.role is not None
     engine = "" if hello.engine == ENGINES[0] else hello.engine
     roles = [_ROLES[role] for role in hello.roles]
     wire = {**hello._asdict(), "role": _ROLES[hello.role], "engine": engine, "roles": roles}
-    return Parcel(hello=wire).SerializeToString()
+    return Packet(hello=wire).SerializeToString()
 
 
 def pack_refusal(reason: str, *, denied: bool = False) -> bytes:
-    """The last parcel of a stream that this node refuses or ends. `reason`: a sentence for people."""
+    """The last packet of a stream that this node refuses or ends. `reason`: a sentence for people."""
     assert reason, "a refusal has a reason"
-    return Parcel(refusal=reason, denied=denied).SerializeToString()
+    return Packet(refusal=reason, denied=denied).SerializeToString()
 
 
 def refusal_reason(mine: Hello, theirs: Hello) -> str:

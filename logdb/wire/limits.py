@@ -17,19 +17,19 @@ MAX_BATCH_BYTES: Final = MAX_RECORD_BYTES + (4 << 20)
 than a record, so no batch reaches this limit if `batch_bytes` is at most 4 MiB."""
 
 MAX_PLAIN_BYTES: Final = 4 << 20
-"""Maximum size of a parcel without its batches: protobuf parses it into objects of up to 100 times the size."""
+"""Maximum size of a packet without its batches: protobuf parses it into objects of up to 100 times the size."""
 
 MAX_MESSAGE_BYTES: Final = MAX_PLAIN_BYTES - (64 << 10)
-"""Maximum size of one message without its batch; leaves room for the addresses of its parcel."""
+"""Maximum size of one message without its batch; leaves room for the addresses of its packet."""
 
-MAX_PARCEL_BYTES: Final = MAX_BATCH_BYTES + MAX_PLAIN_BYTES
+MAX_PACKET_BYTES: Final = MAX_BATCH_BYTES + MAX_PLAIN_BYTES
 """Maximum size of a message of gRPC: `grpc.max_send_message_length` and `grpc.max_receive_message_length`."""
 
-PARCEL_BYTES: Final = 1 << 20
-"""Messages share a parcel up to this size; a larger message has a parcel of its own."""
+PACKET_BYTES: Final = 1 << 20
+"""Messages share a packet up to this size; a larger message has a packet of its own."""
 
 MAX_FIELDS: Final = 1 << 17
-"""Maximum number of messages, batches and addresses in a parcel. An empty message takes 2 bytes in it and 400 in
+"""Maximum number of messages, batches and addresses in a packet. An empty message takes 2 bytes in it and 400 in
 memory."""
 
 MAX_POSITION: Final = (1 << 63) - 1

@@ -2,7 +2,7 @@
 
 The hot path of the wire. A batch costs a few C calls, each of which handles all records, and every length is checked
 against the available bytes before anything is built from it. Measured on two busy cores, in batches of 100 records
-of 100 bytes, messages and parcel included, in us of CPU per record: an Append 0.25 to pack and 0.35 to unpack, a
+of 100 bytes, messages and packet included, in us of CPU per record: an Append 0.25 to pack and 0.35 to unpack, a
 Replicate 0.25 and 0.4, a Pulled 0.3 and 0.7.
 """
 

@@ -19,7 +19,7 @@ from logdb.wire.proto import peers_pb2
 KINDS: Final = "Kinds"
 
 
-def _parcel() -> Any:
+def _packet() -> Any:
     pool = DescriptorPool()
     known: set[str] = set()
 
@@ -47,13 +47,13 @@ def _parcel() -> Any:
         for field in kinds.field:
             message.field.add().CopyFrom(field)
     pool.Add(peers)
-    return GetMessageClass(pool.FindMessageTypeByName(peers_pb2.Parcel.DESCRIPTOR.full_name))
+    return GetMessageClass(pool.FindMessageTypeByName(peers_pb2.Packet.DESCRIPTOR.full_name))
 
 
 if TYPE_CHECKING:
-    Parcel = peers_pb2.Parcel
+    Packet = peers_pb2.Packet
 else:
-    Parcel: Final = _parcel()
+    Packet: Final = _packet()
 
-MESSAGE: Final[Any] = Parcel.DESCRIPTOR.fields_by_name["messages"].message_type
+MESSAGE: Final[Any] = Packet.DESCRIPTOR.fields_by_name["messages"].message_type
 """The descriptor of a message of any kind."""

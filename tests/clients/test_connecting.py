@@ -367,9 +367,9 @@ def test_transactions_of_many_coroutines_are_batched(cluster: Cluster, loop: Loo
         async with await logdb.aio.connect(cluster.ordering) as db:
             await db.put(b"together", b"1")
             peers = db._host._client._peers
-            before = peers.traffic.sent_parcels
+            before = peers.traffic.sent_packets
             await asyncio.gather(*(db.put(b"together/%d" % number, b"1") for number in range(300)))
-            return peers.traffic.sent_parcels - before
+            return peers.traffic.sent_packets - before
 
     assert loop.run(committed()) < 100
 

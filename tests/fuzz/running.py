@@ -155,11 +155,11 @@ async def fuzz_node(
             for _ in range(rng.randrange(1, 60)):
                 messages = [maker.message(rng.choice(kinds)) for _ in range(rng.randrange(1, 8))]
                 try:
-                    parcels = pack(hello.address, address, messages)
+                    packets = pack(hello.address, address, messages)
                 except codec.WireError:
                     continue
                 broken = False
-                for data in parcels:
+                for data in packets:
                     data = maker.changed(data) if rng.random() < 0.1 else data
                     broken = broken or not await _give(call, data)
                 sent += len(messages)

@@ -233,11 +233,11 @@ def conforms(value: Any, hint: Any) -> bool:
 # ---- packed and unpacked
 
 
-def arrivals(parcels: list[bytes]) -> list[Any]:
-    """The messages of all parcels."""
+def arrivals(packets: list[bytes]) -> list[Any]:
+    """The messages of all packets."""
     found = []
-    for parcel in parcels:
-        mail = unpack(parcel)
+    for packet in packets:
+        mail = unpack(packet)
         assert isinstance(mail, Envelope)
         assert mail[:2] == ("one:1", "two:2")
         found += mail.messages

@@ -37,7 +37,7 @@ IDENTITY = bytes(range(16))
 Fresh = Callable[[], Path]
 
 
-class Parcel(NamedTuple):
+class Packet(NamedTuple):
     """A message that contains records."""
 
     title: str
@@ -116,7 +116,7 @@ def test_impossible_effects_are_rejected(fresh: Fresh) -> None:
         with pytest.raises(ProtocolViolation):
             journals.perform(effect, 100)
     with pytest.raises(ProtocolViolation):
-        journals.fetch(SendStored("a", Parcel("p"), "meta", 5, 8))
+        journals.fetch(SendStored("a", Packet("p"), "meta", 5, 8))
 
 
 def test_trimming_removes_whole_files(fresh: Fresh) -> None:
@@ -186,15 +186,15 @@ def test_a_small_journal_uses_little_space(fresh: Fresh, monkeypatch: pytest.Mon
 
 def test_stored_records_go_into_a_message(fresh: Fresh) -> None:
     journals = filled(fresh())
-    sent = journals.fetch(SendStored("a", Parcel("p"), "meta", 2, 4))
-    assert sent == Send("a", Parcel("p", [(2, b"1"), (1, b"2")]))
+    sent = journals.fetch(SendStored("a", Packet("p"), "meta", 2, 4))
+    assert sent == Send("a", Packet("p", [(2, b"1"), (1, b"2")]))
 
 
 def test_ranges_get_their_numbers_and_times_and_are_filtered_by_tag(fresh: Fresh) -> None:
     journals = filled(fresh())
     stretches = [JournalRange("meta", 4, 7, 1000, 8), JournalRange("meta", 1, 2, 2000, 9)]
-    sent = journals.fetch(SendRanges("a", Parcel("p"), stretches, frozenset({1})))
-    assert sent == Send("a", Parcel("p", [LogRecord(1001, 8, 1, b"4"), LogRecord(2000, 9, 1, b"0")]))
+    sent = journals.fetch(SendRanges("a", Packet("p"), stretches, frozenset({1})))
+    assert sent == Send("a", Packet("p", [LogRecord(1001, 8, 1, b"4"), LogRecord(2000, 9, 1, b"0")]))
 
 
 def test_damage_in_a_record_that_is_left_out_is_reported(fresh: Fresh) -> None:
@@ -205,7 +205,7 @@ def test_damage_in_a_record_that_is_left_out_is_reported(fresh: Fresh) -> None:
     content = bytearray(file.read_bytes())
     content[STORE_HEADER_BYTES + FRAME_BYTES - 1] ^= 3  # the tag of the first record: 1 becomes 2
     file.write_bytes(content)
-    effect = SendRanges("a", Parcel("p"), [JournalRange("meta", 1, 4, 1, 8)], frozenset({1}))
+    effect = SendRanges("a", Packet("p"), [JournalRange("meta", 1, 4, 1, 8)], frozenset({1}))
     answer = journals.fetch(effect)
     assert isinstance(answer, Unreadable)
     assert answer.effect == effect
@@ -218,7 +218,7 @@ def test_damaged_records_are_reported_and_not_sent(fresh: Fresh) -> None:
     content = bytearray(file.read_bytes())
     content[100] ^= 1
     file.write_bytes(content)
-    effect = SendStored("a", Parcel("p"), "meta", 1, 7)
+    effect = SendStored("a", Packet("p"), "meta", 1, 7)
     answer = journals.fetch(effect)
     assert isinstance(answer, Unreadable)
     assert answer.effect == effect

@@ -171,7 +171,7 @@ def test_a_server_verifies_the_certificate_of_the_server_that_it_calls(nodes: No
         o1 = Node(nodes.addresses["o1"], "ordering", nodes.credentials("ordering-o1"))
         o1.port.send(bad.address, REPORT)
         await until(lambda: o1.peers.traffic.dropped_messages)
-        assert (bad.got, o1.peers.traffic.sent_parcels) == ([], 0)
+        assert (bad.got, o1.peers.traffic.sent_packets) == ([], 0)
         await o1.peers.close()
         await bad.peers.close()
 

@@ -1,8 +1,9 @@
-"""Direct connections: they carry the parcels of a stream, accept only peers with a ticket, and are not needed."""
+"""Direct connections: they carry the packets of a stream, accept only peers with a ticket, and are not needed."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 
 from logdb.transport import direct
 from logdb.transport import peers as peers_module
-from logdb.transport.direct import Connection, DirectListener, connect, end_with
+from logdb.transport.direct import KEEPALIVE, Connection, DirectListener, connect, end_with
 from logdb.transport.failures import aio
 from logdb.transport.peers import Peers
 from logdb.wire.envelopes import CLIENT, VERSION, Hello
-from logdb.wire.limits import MAX_PARCEL_BYTES
+from logdb.wire.limits import MAX_PACKET_BYTES
 from tests.harness.coroutines import run, until
 from tests.harness.examples import view_request
 from tests.harness.ports import free_addresses
@@ -80,7 +81,7 @@ def test_streams_between_nodes_and_of_clients_use_a_direct_connection() -> None:
     run(test())
 
 
-def test_the_stream_carries_the_parcels_if_the_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stream_carries_the_packets_if_the_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a firewall: no message is lost."""
 
     async def refused(*_: object) -> Connection:
@@ -190,7 +191,7 @@ def test_silent_connections_do_not_exhaust_descriptors(monkeypatch: pytest.Monke
     run(test())
 
 
-def test_parcels_of_any_size_arrive_in_order_however_slowly_they_are_read() -> None:
+def test_packets_of_any_size_arrive_in_order_however_slowly_they_are_read() -> None:
     sizes = [1, 100, 70_000, 3_000_000, 5, 40_000_000, 9]
 
     async def test() -> None:
@@ -236,8 +237,8 @@ def test_a_writer_waits_for_a_reader_that_does_not_read() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("length", [MAX_PARCEL_BYTES + 1, 2**32 - 1])
-def test_a_parcel_that_is_too_long_ends_the_connection(length: int) -> None:
+@pytest.mark.parametrize("length", [MAX_PACKET_BYTES + 1, 2**32 - 1])
+def test_a_packet_that_is_too_long_ends_the_connection(length: int) -> None:
     async def test() -> None:
         async with pair() as (mine, theirs):
             mine.send_ticket(length.to_bytes(4, "big") + b"x")
@@ -257,19 +258,28 @@ class Sink(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
+def test_a_connection_that_a_firewall_has_forgotten_is_detected() -> None:
+    """Without probes it looked alive for a quarter of an hour. Both ends are objects of this class."""
+    with socket.socket() as one:
+        Connection().connection_made(Sink({"socket": one}))
+        for level, name, value in KEEPALIVE:
+            assert one.getsockopt(level, name) == value
+
+
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=10), st.lists(st.integers(1, 50)))
-def test_parcels_do_not_depend_on_how_their_bytes_arrive(parcels: list[bytes], sizes: list[int]) -> None:
+def test_packets_do_not_depend_on_how_their_bytes_arrive(packets: list[bytes], sizes: list[int]) -> None:
     async def test() -> None:
         tickets: list[bytes] = []
         connection = Connection(lambda _, ticket: tickets.append(ticket))
-        connection.connection_made(Sink())
-        data = b"t" * 16 + b"".join(len(parcel).to_bytes(4, "big") + parcel for parcel in parcels) + bytes(4)
+        with socket.socket() as unused:
+            connection.connection_made(Sink({"socket": unused}))
+        data = b"t" * 16 + b"".join(len(packet).to_bytes(4, "big") + packet for packet in packets) + bytes(4)
         for size in [*sizes, len(data)]:
             if data:
                 connection.data_received(data[:size])
                 data = data[size:]
         assert tickets == [b"t" * 16]
-        assert [await connection.read() for _ in parcels] == parcels
+        assert [await connection.read() for _ in packets] == packets
         assert await connection.read() is aio.EOF
 
     asyncio.run(test())

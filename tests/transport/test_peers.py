@@ -66,7 +66,7 @@ def test_messages_go_both_ways_on_one_stream() -> None:
             one.port.send(two.address, view_request(number))
         await until(lambda: len(two.got) == 100)
         assert two.got == [(one.address, view_request(number)) for number in range(100)]
-        assert one.peers.traffic.sent_parcels < 10, "ready messages share one parcel"
+        assert one.peers.traffic.sent_packets < 10, "ready messages share one packet"
         two.port.send(one.address, view_request(7))
         await until(lambda: one.got)
         assert one.got == [(two.address, view_request(7))]
@@ -276,7 +276,7 @@ def test_a_node_that_cannot_store_the_founding_opens_no_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    "parcel",
+    "packet",
     [
         b"\xff\xff\xff",
         pack_hello(Hello(VERSION, "test", CLIENT, "client-1")),
@@ -284,16 +284,16 @@ def test_a_node_that_cannot_store_the_founding_opens_no_stream() -> None:
         pack("client-1", "another", [view_request(1)])[0],
         pack("client-1", "HERE", [tail_request(1)])[0],
     ],
-    ids=["no parcel", "a second hello", "from another", "to another", "a kind that is not accepted"],
+    ids=["no packet", "a second hello", "from another", "to another", "a kind that is not accepted"],
 )
-def test_invalid_parcels_end_their_stream_and_reach_no_core(parcel: bytes) -> None:
+def test_invalid_packets_end_their_stream_and_reach_no_core(packet: bytes) -> None:
     async def test() -> None:
         node = await Node(next(free_addresses())).listen()
         async with grpc.aio.insecure_channel(node.address) as channel:
             call: Any = channel.stream_stream(EXCHANGE)()
             await shake_hands(Hello(VERSION, "test", CLIENT, "client-1"), call)
             here = len(b"HERE").to_bytes() + b"HERE"
-            await call.write(parcel.replace(here, len(node.address).to_bytes() + node.address.encode()))
+            await call.write(packet.replace(here, len(node.address).to_bytes() + node.address.encode()))
             assert await call.read() is peers_module.aio.EOF
         assert node.got == []
         await until(lambda: not node.peers.open_streams)

@@ -31,7 +31,7 @@ from logdb.wire.envelopes import (
     pack_hello,
     unpack,
 )
-from logdb.wire.limits import PARCEL_BYTES
+from logdb.wire.limits import PACKET_BYTES
 from tests.harness.coroutines import run, until
 from tests.harness.examples import number_of, replication, view_request
 from tests.harness.ports import free_addresses
@@ -98,7 +98,7 @@ def test_messages_of_several_cores_leave_in_one_write() -> None:
         await until(lambda: two.has_got(one.address, range(20)))
         for pair, got in two.got.items():
             assert got == [view_request(number) for number in range(20)], f"{pair} in the order in which they were sent"
-        assert (one.peers.traffic.sent_parcels, two.peers.traffic.received_parcels) == (1, 1)
+        assert (one.peers.traffic.sent_packets, two.peers.traffic.received_packets) == (1, 1)
         for node in (one, two):
             await node.peers.close()
 
@@ -117,7 +117,7 @@ def test_only_a_node_that_takes_bundles_is_sent_one(bundles: bool) -> None:
             while sum(len(mail.messages) for mail in got) < 4:
                 mail = unpack(await call.read())
                 kinds.add(type(mail))
-                found = map(unpack, mail.parcels) if isinstance(mail, Bundle) else (mail,)
+                found = map(unpack, mail.packets) if isinstance(mail, Bundle) else (mail,)
                 got += [one for one in found if isinstance(one, Envelope)]
             assert kinds == {Bundle if bundles else Envelope}
             assert {role_in(mail.sender) for mail in got} == set(ROLES)
@@ -127,10 +127,10 @@ def test_only_a_node_that_takes_bundles_is_sent_one(bundles: bool) -> None:
     run(test())
 
 
-def test_a_bundle_has_at_most_the_size_of_a_parcel_and_keeps_the_order_of_each_pair() -> None:
+def test_a_bundle_has_at_most_the_size_of_a_packet_and_keeps_the_order_of_each_pair() -> None:
     async def test() -> None:
         node = await Node(next(free_addresses())).listen()
-        sizes = [1_000, PARCEL_BYTES // 2, 300_000, 3 * PARCEL_BYTES, 10, 200_000, PARCEL_BYTES - 120, 50] * 3
+        sizes = [1_000, PACKET_BYTES // 2, 300_000, 3 * PACKET_BYTES, 10, 200_000, PACKET_BYTES - 120, 50] * 3
         async with connected(node) as call:
             for number, size in enumerate(sizes):
                 for port in node.ports.values():
@@ -139,14 +139,14 @@ def test_a_bundle_has_at_most_the_size_of_a_parcel_and_keeps_the_order_of_each_p
             while any(len(numbers) < len(sizes) for numbers in got.values()):
                 data = await call.read()
                 mail = unpack(data)
-                found = [unpack(one) for one in mail.parcels] if isinstance(mail, Bundle) else [mail]
+                found = [unpack(one) for one in mail.packets] if isinstance(mail, Bundle) else [mail]
                 messages = [message for one in found if isinstance(one, Envelope) for message in one.messages]
-                assert len(data) <= PARCEL_BYTES or len(messages) == 1
+                assert len(data) <= PACKET_BYTES or len(messages) == 1
                 for one in found:
                     assert isinstance(one, Envelope)
                     got[one.sender] += [number_of(message) for message in one.messages]
             assert all(numbers == list(range(len(sizes))) for numbers in got.values())
-            assert node.peers.traffic.sent_parcels < 2 * len(sizes)
+            assert node.peers.traffic.sent_packets < 2 * len(sizes)
         await until(lambda: not node.peers.queued_bytes)
         await node.peers.close()
 

@@ -18,7 +18,7 @@ from logdb.wire.codec import KINDS
 from logdb.wire.envelopes import VERSION, Bundle, Envelope, bundle, pack, unpack
 from logdb.wire.limits import WireError
 from logdb.wire.packing import pack_numbered, pack_records, unpack_numbered, unpack_records
-from logdb.wire.schema import MESSAGE, Parcel
+from logdb.wire.schema import MESSAGE, Packet
 from tests.harness.samples import any_message, conforms, message_types, messages, sample, sent, variants
 
 GOLDEN = Path(__file__).with_name("golden.txt")
@@ -54,8 +54,8 @@ def test_any_message_arrives(kind: type, data: st.DataObject) -> None:
 @settings(max_examples=40)
 @given(st.lists(any_message, min_size=1, max_size=12))
 def test_many_arrive_in_their_order(batch: list[Any]) -> None:
-    (parcel,) = pack("one:1", "two:2", batch)
-    assert unpack(parcel) == Envelope("one:1", "two:2", batch)
+    (packet,) = pack("one:1", "two:2", batch)
+    assert unpack(packet) == Envelope("one:1", "two:2", batch)
 
 
 def test_lists_are_encoded_like_tuples() -> None:
@@ -80,8 +80,8 @@ def golden() -> str:
     lines = [f"version {VERSION}"]
     for kind, (name, *_) in sorted(KINDS.items(), key=lambda item: item[1][0]):
         for variant in range(variants(kind)):
-            (parcel,) = pack("", "", [sample(kind, variant)])
-            lines.append(f"{name} {parcel.hex()}")
+            (packet,) = pack("", "", [sample(kind, variant)])
+            lines.append(f"{name} {packet.hex()}")
     busy, hold = [pack("", "", [message])[0] for message in (mapping.Busy((1, 2)), mapping.Hold(3))]
     lines.append(f"a bundle of mapping_busy and mapping_hold {bundle([busy, hold]).hex()}")
     return "\n".join(lines) + "\n"
@@ -113,7 +113,7 @@ def rejected_or_valid(data: bytes) -> None:
     """Check that these bytes are rejected, or decode to messages whose fields have valid types."""
     try:
         mail = unpack(data)
-        for one in map(unpack, mail.parcels) if isinstance(mail, Bundle) else (mail,):
+        for one in map(unpack, mail.packets) if isinstance(mail, Bundle) else (mail,):
             if isinstance(one, Envelope):
                 assert all(conforms(message, type(message)) for message in one.messages)
     except WireError:
@@ -128,9 +128,9 @@ def test_random_bytes_are_rejected(data: bytes) -> None:
 
 @settings(max_examples=300)
 @given(st.lists(any_message, min_size=1, max_size=3), st.data())
-def test_damaged_parcels_are_rejected_or_valid(batch: list[Any], data: st.DataObject) -> None:
-    (parcel,) = pack("one:1", "two:2", batch)
-    damaged = bytearray(data.draw(st.sampled_from((parcel, bundle([parcel, parcel])))))
+def test_damaged_packets_are_rejected_or_valid(batch: list[Any], data: st.DataObject) -> None:
+    (packet,) = pack("one:1", "two:2", batch)
+    damaged = bytearray(data.draw(st.sampled_from((packet, bundle([packet, packet])))))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(damaged) - 1))
         damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
@@ -138,10 +138,10 @@ def test_damaged_parcels_are_rejected_or_valid(batch: list[Any], data: st.DataOb
 
 
 @kinds
-def test_every_prefix_of_a_parcel_is_rejected_or_valid(kind: type) -> None:
-    (parcel,) = pack("one:1", "two:2", [sample(kind)])
-    for end in range(len(parcel)):
-        rejected_or_valid(parcel[:end])
+def test_every_prefix_of_a_packet_is_rejected_or_valid(kind: type) -> None:
+    (packet,) = pack("one:1", "two:2", [sample(kind)])
+    for end in range(len(packet)):
+        rejected_or_valid(packet[:end])
 
 
 def answer(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -177,12 +177,12 @@ def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
 )
 def test_wrong_values_are_named(messages: list[dict[str, Any]], complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
-        unpack(Parcel(messages=messages).SerializeToString())
+        unpack(Packet(messages=messages).SerializeToString())
 
 
 def test_a_batch_without_its_message_is_refused() -> None:
     with pytest.raises(WireError, match="without its message"):
-        unpack(Parcel(messages=[{"mapping_hold": {}}], batches=[b""]).SerializeToString())
+        unpack(Packet(messages=[{"mapping_hold": {}}], batches=[b""]).SerializeToString())
 
 
 # ---- batches of records

@@ -1,4 +1,4 @@
-"""Parcels: batching, splitting, limits of size, and the handshake of a stream."""
+"""Packets: batching, splitting, limits of size, and the handshake of a stream."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from logdb.wire.envelopes import (
 )
 from logdb.wire.limits import (
     MAX_MESSAGE_BYTES,
-    MAX_PARCEL_BYTES,
+    MAX_PACKET_BYTES,
     MAX_PLAIN_BYTES,
     MAX_RECORD_BYTES,
-    PARCEL_BYTES,
+    PACKET_BYTES,
     TooLargeToSend,
     WireError,
     check_record,
 )
-from logdb.wire.schema import Parcel
+from logdb.wire.schema import Packet
 from tests.harness.samples import arrivals, sample, tight
 
 BALLOT = paxos.Ballot(3, 1)
@@ -58,32 +58,32 @@ def replica_messages(messages: list[Any]) -> list[Any]:
 # ---- sharing
 
 
-def test_no_messages_give_no_parcel() -> None:
+def test_no_messages_give_no_packet() -> None:
     assert pack("one:1", "two:2", []) == []
 
 
-def test_messages_share_parcels_up_to_their_size() -> None:
+def test_messages_share_packets_up_to_their_size() -> None:
     small = [mapping.Hold(version) for version in range(100)]
-    large = [append(bytes([n]) * (PARCEL_BYTES // 3)) for n in range(4)]
+    large = [append(bytes([n]) * (PACKET_BYTES // 3)) for n in range(4)]
     sent = pack("one:1", "two:2", [*small, *large])
-    assert [len(arrivals([parcel])) for parcel in sent] == [102, 2]
+    assert [len(arrivals([packet])) for packet in sent] == [102, 2]
     assert arrivals(sent) == [*small, *large]
-    assert all(len(parcel) <= PARCEL_BYTES for parcel in sent)
+    assert all(len(packet) <= PACKET_BYTES for packet in sent)
 
 
-def test_a_large_message_has_its_own_parcel() -> None:
-    large = append(bytes(2 * PARCEL_BYTES))
+def test_a_large_message_has_its_own_packet() -> None:
+    large = append(bytes(2 * PACKET_BYTES))
     small = mapping.Hold(4)
     sent = pack("one:1", "two:2", [small, large, small])
     assert arrivals(sent) == [small, large, small]
-    assert [len(parcel) > PARCEL_BYTES for parcel in sent] == [False, True, False]
+    assert [len(packet) > PACKET_BYTES for packet in sent] == [False, True, False]
 
 
 def test_the_largest_record_can_be_sent() -> None:
     largest = append(bytes(MAX_RECORD_BYTES))
-    (parcel,) = pack("one:1", "two:2", [largest])
-    assert len(parcel) < MAX_PARCEL_BYTES
-    assert arrivals([parcel]) == [largest]
+    (packet,) = pack("one:1", "two:2", [largest])
+    assert len(packet) < MAX_PACKET_BYTES
+    assert arrivals([packet]) == [largest]
 
 
 def test_addresses_are_text() -> None:
@@ -91,20 +91,20 @@ def test_addresses_are_text() -> None:
         pack("one:1", 2, [mapping.Hold(1)])  # type: ignore[arg-type]
 
 
-def test_parcels_of_several_cores_are_bundled() -> None:
-    parcels = [pack(f"one:1/{n}", "two:2", [mapping.Hold(n), append(bytes(n))])[0] for n in range(1, 4)]
-    one = unpack(bundle(parcels))
-    assert one == Bundle(tuple(parcels))
+def test_packets_of_several_cores_are_bundled() -> None:
+    packets = [pack(f"one:1/{n}", "two:2", [mapping.Hold(n), append(bytes(n))])[0] for n in range(1, 4)]
+    one = unpack(bundle(packets))
+    assert one == Bundle(tuple(packets))
     assert isinstance(one, Bundle)
-    assert [unpack(parcel) for parcel in one.parcels] == [
+    assert [unpack(packet) for packet in one.packets] == [
         Envelope(f"one:1/{n}", "two:2", [mapping.Hold(n), append(bytes(n))]) for n in range(1, 4)
     ]
 
 
 @pytest.mark.parametrize("size", [0, 127, 128, 1 << 14, 1 << 20])
-def test_a_bundle_is_not_larger_than_its_parcels_and_a_constant_for_each(size: int) -> None:
-    (parcel,) = pack("one:1", "two:2", [append(bytes(size))])
-    assert len(bundle([parcel, parcel])) <= 2 * (len(parcel) + BUNDLED_BYTES)
+def test_a_bundle_is_not_larger_than_its_packets_and_a_constant_for_each(size: int) -> None:
+    (packet,) = pack("one:1", "two:2", [append(bytes(size))])
+    assert len(bundle([packet, packet])) <= 2 * (len(packet) + BUNDLED_BYTES)
 
 
 # ---- splitting
@@ -171,19 +171,19 @@ def test_an_indivisible_message_is_refused_with_limit_and_size() -> None:
         pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Install(BALLOT, 1, len(snapshot), 0, snapshot))])
 
 
-def test_a_parcel_that_is_too_large_is_refused() -> None:
-    with pytest.raises(WireError, match=f"a parcel of {MAX_PARCEL_BYTES + 1:,} bytes, the limit"):
-        unpack(bytes(MAX_PARCEL_BYTES + 1))
+def test_a_packet_that_is_too_large_is_refused() -> None:
+    with pytest.raises(WireError, match=f"a packet of {MAX_PACKET_BYTES + 1:,} bytes, the limit"):
+        unpack(bytes(MAX_PACKET_BYTES + 1))
 
 
 @pytest.mark.parametrize(
     ("chunk", "complaint"),
     [
-        (Parcel(messages=[{}]).SerializeToString(), "more than 4 fields"),
-        (Parcel(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
-        (Parcel(batches=[b""]).SerializeToString(), "more than 4 fields"),
+        (Packet(messages=[{}]).SerializeToString(), "more than 4 fields"),
+        (Packet(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
+        (Packet(batches=[b""]).SerializeToString(), "more than 4 fields"),
         (
-            Parcel(messages=[{"paxos_join_request": {"nonces": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(),
+            Packet(messages=[{"paxos_join_request": {"nonces": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(),
             "beside its",
         ),
     ],
@@ -192,43 +192,43 @@ def test_a_parcel_that_is_too_large_is_refused() -> None:
 def test_many_small_things_are_refused_before_they_are_built(
     chunk: bytes, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = chunk * (PARCEL_BYTES // len(chunk) + 1)
-    monkeypatch.setattr(envelopes, "Parcel", Unbuilt)
+    data = chunk * (PACKET_BYTES // len(chunk) + 1)
+    monkeypatch.setattr(envelopes, "Packet", Unbuilt)
     with pytest.raises(WireError, match=complaint):
         unpack(data)
 
 
-def test_a_parcel_of_many_small_messages_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    stars = append(b"*" * (PARCEL_BYTES // 2))
+def test_a_packet_of_many_small_messages_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    stars = append(b"*" * (PACKET_BYTES // 2))
     assert arrivals(pack("one:1", "two:2", [stars])) == [stars]
     many = [mapping.Hold(version) for version in range(40_000)]
     sent = pack("one:1", "two:2", many)
     assert len(sent) == 2
     assert arrivals(sent) == many
-    monkeypatch.setattr(envelopes, "Parcel", Unbuilt)
+    monkeypatch.setattr(envelopes, "Packet", Unbuilt)
     with pytest.raises(WireError, match=f"more than {limits.MAX_FIELDS:,} fields"):
-        unpack(Parcel(messages=[{}]).SerializeToString() * (PARCEL_BYTES // 2))
+        unpack(Packet(messages=[{}]).SerializeToString() * (PACKET_BYTES // 2))
 
 
 class Unbuilt:
-    """A parcel that must not be parsed."""
+    """A packet that must not be parsed."""
 
-    BATCHES_FIELD_NUMBER = Parcel.BATCHES_FIELD_NUMBER
+    BATCHES_FIELD_NUMBER = Packet.BATCHES_FIELD_NUMBER
 
 
 @pytest.mark.parametrize(
     "end", [b"\x2a", b"\x2a\xff", b"\x2a\x05", b"\x08\x01", b"\x2a" + b"\xff" * 9, b"\x82\x01\x00"], ids=bytes.hex
 )
-def test_a_large_parcel_with_an_invalid_end_is_refused(end: bytes) -> None:
-    (parcel,) = pack("one:1", "two:2", [append(bytes(MAX_PLAIN_BYTES))])
-    unpack(parcel)
+def test_a_large_packet_with_an_invalid_end_is_refused(end: bytes) -> None:
+    (packet,) = pack("one:1", "two:2", [append(bytes(MAX_PLAIN_BYTES))])
+    unpack(packet)
     with pytest.raises(WireError):
-        unpack(parcel + end)
+        unpack(packet + end)
 
 
 def test_the_limits_are_consistent() -> None:
-    assert limits.PARCEL_BYTES < limits.MAX_PLAIN_BYTES < limits.MAX_PARCEL_BYTES
-    assert limits.MAX_RECORD_BYTES < limits.MAX_BATCH_BYTES < limits.MAX_PARCEL_BYTES < 1 << 31
+    assert limits.PACKET_BYTES < limits.MAX_PLAIN_BYTES < limits.MAX_PACKET_BYTES
+    assert limits.MAX_RECORD_BYTES < limits.MAX_BATCH_BYTES < limits.MAX_PACKET_BYTES < 1 << 31
 
 
 # ---- the handshake
@@ -292,5 +292,5 @@ def test_a_newer_version_is_recognized_by_its_number_only() -> None:
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\x0a\xff", b'{"hello": 1}'])
 def test_strangers_are_refused(data: bytes) -> None:
-    with pytest.raises(WireError, match="not a parcel"):
+    with pytest.raises(WireError, match="not a packet"):
         unpack(data)

@@ -26,8 +26,8 @@ def test_encoding_messages_does_not_change_a_simulation(
     carry = Network.send
 
     def send(network: Network, sender: str, to: str, message: Any) -> None:
-        (parcel,) = pack(sender, to, [message])
-        mail = unpack(parcel)
+        (packet,) = pack(sender, to, [message])
+        mail = unpack(packet)
         assert isinstance(mail, Envelope)
         assert mail[:2] == (sender, to)
         kinds[type(message).__name__] += 1

@@ -26,8 +26,8 @@ MAPPING: Role
 CLIENT: Role
 NODE: Role
 
-class Parcel(_message.Message):
-    __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches", "connected", "parcels")
+class Packet(_message.Message):
+    __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches", "connected", "packets")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DENIED_FIELD_NUMBER: _ClassVar[int]
@@ -36,7 +36,7 @@ class Parcel(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
-    PARCELS_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     refusal: str
     denied: bool
@@ -45,8 +45,8 @@ class Parcel(_message.Message):
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     batches: _containers.RepeatedScalarFieldContainer[bytes]
     connected: bool
-    parcels: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ..., connected: _Optional[bool] = ..., parcels: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    packets: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ..., connected: _Optional[bool] = ..., packets: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "cluster", "role", "roles", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "bundles", "direct", "port", "ticket", "right")

@@ -36,8 +36,8 @@ class PeersStub:
         """
         self.Exchange = channel.stream_stream(
                 '/logdb.peers.Peers/Exchange',
-                request_serializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Parcel.SerializeToString,
-                response_deserializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Parcel.FromString,
+                request_serializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Packet.SerializeToString,
+                response_deserializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Packet.FromString,
                 _registered_method=True)
 
 
@@ -55,8 +55,8 @@ def add_PeersServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Exchange': grpc.stream_stream_rpc_method_handler(
                     servicer.Exchange,
-                    request_deserializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Parcel.FromString,
-                    response_serializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Parcel.SerializeToString,
+                    request_deserializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Packet.FromString,
+                    response_serializer=logdb_dot_wire_dot_proto_dot_peers__pb2.Packet.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -84,8 +84,8 @@ class Peers:
             request_iterator,
             target,
             '/logdb.peers.Peers/Exchange',
-            logdb_dot_wire_dot_proto_dot_peers__pb2.Parcel.SerializeToString,
-            logdb_dot_wire_dot_proto_dot_peers__pb2.Parcel.FromString,
+            logdb_dot_wire_dot_proto_dot_peers__pb2.Packet.SerializeToString,
+            logdb_dot_wire_dot_proto_dot_peers__pb2.Packet.FromString,
             options,
             channel_credentials,
             insecure,

@@ -20,31 +20,31 @@ from logdb.wire.envelopes import (
     refusal_reason,
     unpack,
 )
-from logdb.wire.limits import MAX_PARCEL_BYTES
+from logdb.wire.limits import MAX_PACKET_BYTES
 from logdb.wire.proto import peers_pb2
-from logdb.wire.schema import Parcel
+from logdb.wire.schema import Packet
 
 SERVER = Hello(VERSION, "orders", "storage", "127.0.0.1:7400")
-OPTIONS = [("grpc.max_receive_message_length", MAX_PARCEL_BYTES), ("grpc.max_send_message_length", MAX_PARCEL_BYTES)]
+OPTIONS = [("grpc.max_receive_message_length", MAX_PACKET_BYTES), ("grpc.max_send_message_length", MAX_PACKET_BYTES)]
 
 
-async def exchange(parcels: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+async def exchange(packets: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
     """A node that answers a hello, and each read of GSN n with a record of n bytes."""
-    async for data in parcels:
-        parcel = unpack(data)
-        if isinstance(parcel, Hello):
-            reason = refusal_reason(SERVER, parcel)
+    async for data in packets:
+        packet = unpack(data)
+        if isinstance(packet, Hello):
+            reason = refusal_reason(SERVER, packet)
             yield pack_refusal(reason) if reason else pack_hello(SERVER)
             if reason:
                 return
-        elif isinstance(parcel, Envelope):
-            found = [scalog.ReadResponse(ask.request, ask.gsn, 5, ((1, bytes(ask.gsn)),)) for ask in parcel.messages]
-            for answer in pack(parcel.receiver, parcel.sender, found):
+        elif isinstance(packet, Envelope):
+            found = [scalog.ReadResponse(ask.request, ask.gsn, 5, ((1, bytes(ask.gsn)),)) for ask in packet.messages]
+            for answer in pack(packet.receiver, packet.sender, found):
                 yield answer
 
 
-async def answers_to(*parcels: Parcel) -> list[Parcel]:
-    """Send parcels as a client that has only the schema. Returns the answers of the node."""
+async def answers_to(*packets: Packet) -> list[Packet]:
+    """Send packets as a client that has only the schema. Returns the answers of the node."""
     server = grpc.aio.server(options=OPTIONS)
     service, method = EXCHANGE[1:].split("/")
     handler = grpc.stream_stream_rpc_method_handler(exchange)
@@ -53,20 +53,20 @@ async def answers_to(*parcels: Parcel) -> list[Parcel]:
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
-            exchanging = channel.stream_stream(EXCHANGE, Parcel.SerializeToString, Parcel.FromString)
-            call = exchanging(iter(parcels), timeout=30)
-            return [parcel async for parcel in call]
+            exchanging = channel.stream_stream(EXCHANGE, Packet.SerializeToString, Packet.FromString)
+            call = exchanging(iter(packets), timeout=30)
+            return [packet async for packet in call]
     finally:
         await server.stop(None)
 
 
-def hello(version: int) -> Parcel:
-    """A client's first parcel."""
-    return Parcel(hello={"version": version, "role": "CLIENT", "address": "client-5"})
+def hello(version: int) -> Packet:
+    """A client's first packet."""
+    return Packet(hello={"version": version, "role": "CLIENT", "address": "client-5"})
 
 
 def test_an_exchange_of_messages() -> None:
-    reads = Parcel(
+    reads = Packet(
         sender="client-5",
         receiver="127.0.0.1:7400",
         messages=[{"read_request": {"request": 1, "shard": 1, "gsn": gsn}} for gsn in (16, 5 << 20)],

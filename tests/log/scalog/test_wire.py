@@ -16,7 +16,7 @@ from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.transport.accepted_messages import ONLY_FROM
 from logdb.wire.envelopes import pack, unpack
 from logdb.wire.limits import WireError
-from logdb.wire.schema import Parcel
+from logdb.wire.schema import Packet
 from tests.harness.samples import arrivals, sent, tight
 
 
@@ -178,7 +178,7 @@ def test_wrong_fields_are_not_sent(message: Any) -> None:
 )
 def test_wrong_values_are_named(messages: list[dict[str, Any]], complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
-        unpack(Parcel(messages=messages).SerializeToString())
+        unpack(Packet(messages=messages).SerializeToString())
 
 
 @pytest.mark.parametrize(
