@@ -154,7 +154,8 @@ def test_feeds_at_any_distance_return_all_commits_though_requests_fail(seed: int
             await feed.begun()
             begun = len(cluster.log) if since is None else since
             found: list[int] = []
-            while not ended or (expected[prefix][-1] > begun and found[-1:] != expected[prefix][-1:]):
+            # A feed from now on begins between `first` and `begun`. When it has returned one commit, the rest follow.
+            while not ended or ((found or expected[prefix][-1] > begun) and found[-1:] != expected[prefix][-1:]):
                 try:
                     change = await feed.poll(random.choice([0, 0.001, 0.002]))
                 except Unavailable:
