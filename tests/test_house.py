@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -267,3 +268,37 @@ def test_every_public_error_gives_advice() -> None:
     assert all(isinstance(error.advice, logdb.Advice) for error in errors)
     drawn = __import__("logdb.errors").errors.__doc__
     assert all(error.__name__ in drawn for error in errors)
+
+
+OTHER_NUMBERS = {"CRC", "RNG", "SHA", "UTF"}
+"""Names of standards that look like families of invariants."""
+
+
+def listed_invariants(text: str) -> dict[str, str]:
+    """The invariants in ARCHITECTURE.md's list, each with the file that defines it."""
+    listed = {}
+    several = re.compile(r"([A-Z]{3,4})-(\d+)(?:\s(?:to|and)\s\1-(\d+))?\s\(`([\w/.]+)`\)")
+    for family, first, last, path in several.findall(text):
+        listed.update({f"{family}-{number}": path for number in range(int(first), int(last or first) + 1)})
+    return listed
+
+
+def numbers_in(path: Path) -> set[str]:
+    found = re.findall(r"\b([A-Z]{3,4})-(\d+)\b", path.read_text())
+    return {f"{family}-{number}" for family, number in found if family not in OTHER_NUMBERS}
+
+
+def test_every_invariant_is_in_the_list_of_the_architecture() -> None:
+    listed = listed_invariants((ROOT / "ARCHITECTURE.md").read_text().rpartition("## Invariants")[2])
+    assert [name for name, path in listed.items() if name not in numbers_in(PACKAGE / path)] == []
+    cited = {name for path in PACKAGE.rglob("*") if path.suffix in (".py", ".md") for name in numbers_in(path)}
+    assert cited ^ listed.keys() == set()
+
+
+def test_a_range_of_invariants_is_read_as_its_members() -> None:
+    assert listed_invariants("A-1, ABC-1 to ABC-3 (`a/b.md`), XYZ-7 (`c.py`)") == {
+        "ABC-1": "a/b.md",
+        "ABC-2": "a/b.md",
+        "ABC-3": "a/b.md",
+        "XYZ-7": "c.py",
+    }
