@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from benchmarks import fresh, large_transactions, long_load, map_designs, mixed, report, scalog, verification
 from benchmarks.rounds import FULL, QUICK, interleaved
@@ -19,12 +22,46 @@ from tests.harness.progress import showing_progress
 RESULTS = Path(__file__).parent / "results"
 NAMES = [*(workload.name for workload in WORKLOADS), "open"]
 
+QUICK_RUN = click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+SCRATCH = click.option(
+    "--dir", "scratch", type=click.Path(path_type=Path), help="Where to put databases and journals (on a real disk)."
+)
+
+
+def writes(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option that names a directory for the files of a report."""
+    return click.option("--to", type=click.Path(path_type=Path), help=f"Where to write {names}.")
+
+
+@contextmanager
+def working_in(scratch: Path | None) -> Iterator[tuple[Path, Callable[[str], None]]]:
+    """A new directory below `scratch`, removed at the end, and what shows the progress."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        yield Path(directory), progress
+
+
+def show(results: Any, table: RenderableType, as_json: bool, width: int) -> None:
+    """Print what was measured: as JSON, or as a table, in a file `width` columns wide."""
+    if as_json:
+        click.echo(json.dumps(results))
+    else:
+        Console(width=None if sys.stdout.isatty() else width).print(table)
+
+
+def show_with_absent(results: Any, as_json: bool, width: int) -> None:
+    """Likewise, and which peers were left out."""
+    show(results.as_json(), results.table(), as_json, width)
+    if not as_json:
+        for name in results.absent:
+            click.echo(f"{name} is not installed, or too old, and was left out")
+
 
 @click.group(invoke_without_command=True)
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Measure only this (can be repeated).")
 @click.option("--quick", is_flag=True, help="A few keys and milliseconds: to see that it runs. The rates mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@AS_JSON
+@SCRATCH
 @click.option(
     "--to",
     type=click.Path(path_type=Path),
@@ -37,28 +74,24 @@ def main(
     """LogDB against its peers, in interleaved rounds."""
     if context.invoked_subcommand is not None:
         return
-    scale, console = QUICK if quick else FULL, Console(stderr=True)
+    scale = QUICK if quick else FULL
     rows: list[report.Row] = []
     rates: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(console) as progress:
+    with working_in(scratch) as (directory, progress):
         for workload in WORKLOADS:
             if only and workload.name not in only:
                 continue
             progress(workload.title)
-            with Stage(Path(directory, workload.name), scale) as stage:
+            with Stage(directory / workload.name, scale) as stage:
                 opened = {name: contestant(stage) for name, contestant in workload.contestants.items()}
                 rates[workload.name] = interleaved(opened, scale)
             rows += report.rows_of(workload, rates[workload.name])
         if not only or "open" in only:
-            figures = fresh.figures(Path(directory), scale, progress)
+            figures = fresh.figures(directory, scale, progress)
             rates |= {figure.name: {report.OURS: figure.values} for figure in figures}
             rows += [report.row_of(figure) for figure in figures]
     results = report.as_json(rows, rates, scale)
-    if as_json:
-        click.echo(json.dumps(results))
-    else:
-        terminal = Console()
-        terminal.print(report.as_table(rows), width=terminal.width if terminal.is_terminal else 160)
+    show(results, report.as_table(rows), as_json, 160)
     if to is None and not (only or quick):
         to = RESULTS
     if to is not None:
@@ -69,13 +102,13 @@ def main(
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
 @click.option("--where", type=click.Choice(mixed.WHERE), default="embedded", show_default=True)
 @click.option("--keys", type=click.IntRange(min=100), default=FULL.keys, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write mixed-WHERE.json and .png.")
+@AS_JSON
+@SCRATCH
+@writes("mixed-WHERE.json and .png")
 def mixed_run(minutes: float, where: str, keys: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """Run a mixture of everything for an hour; the exit code is 1 if memory, disk or latency grow."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        found = mixed.run(where, Path(directory, "mixed"), keys, minutes, progress)
+    with working_in(scratch) as (directory, progress):
+        found = mixed.run(where, directory / "mixed", keys, minutes, progress)
     if as_json:
         click.echo(json.dumps(found.as_json()))
     else:
@@ -93,48 +126,37 @@ def mixed_run(minutes: float, where: str, keys: int, as_json: bool, scratch: Pat
 @main.command("large-transactions")
 @click.option("--keys", type=click.IntRange(min=100), default=FULL.keys, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=large_transactions.ROUNDS, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the seconds of each round as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@AS_JSON
+@SCRATCH
 def large_transactions_run(keys: int, rounds: int, as_json: bool, scratch: Path | None) -> None:
     """One transaction of many puts, in the order of the keys and in random order, against SQLite, LMDB and RocksDB."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        found = large_transactions.measure(Path(directory), keys, rounds, progress)
-    if as_json:
-        click.echo(json.dumps(large_transactions.as_json(found, keys)))
-    else:
-        terminal = Console()
-        terminal.print(large_transactions.table(found, keys), width=terminal.width if terminal.is_terminal else 120)
+    with working_in(scratch) as (directory, progress):
+        found = large_transactions.measure(directory, keys, rounds, progress)
+    show(large_transactions.as_json(found, keys), large_transactions.table(found, keys), as_json, 120)
 
 
 @main.command("verification")
 @click.option("--keys", type=click.IntRange(min=100), default=1_000_000, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=verification.ROUNDS, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the seconds of each round as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
+@AS_JSON
+@SCRATCH
 def verification_run(keys: int, rounds: int, as_json: bool, scratch: Path | None) -> None:
     """`verify` and `audit` of a database whose keys were overwritten twice, against a plain read of its files."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        found = verification.measure(Path(directory), keys, rounds, progress)
-    if as_json:
-        click.echo(json.dumps(found._asdict()))
-    else:
-        terminal = Console()
-        terminal.print(verification.table(found), width=terminal.width if terminal.is_terminal else 120)
+    with working_in(scratch) as (directory, progress):
+        found = verification.measure(directory, keys, rounds, progress)
+    show(found._asdict(), verification.table(found), as_json, 120)
 
 
 @main.command("scalog")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write scalog.json, .md and .png.")
+@QUICK_RUN
+@AS_JSON
+@writes("scalog.json, .md and .png")
 def scalog_run(quick: bool, as_json: bool, to: Path | None) -> None:
     """CPU time of a record and of a cut in the Scalog engine."""
     with showing_progress(Console(stderr=True)) as progress:
         progress("the Scalog engine")
         costs = scalog.measure(quick)
-    if as_json:
-        click.echo(json.dumps(costs.as_json()))
-    else:
-        Console().print(costs.table())
+    show(costs.as_json(), costs.table(), as_json, 160)
     if to is not None:
         scalog.write(costs, to)
 
@@ -153,9 +175,9 @@ def scalog_run(quick: bool, as_json: bool, to: Path | None) -> None:
 @click.option("--engine", "engines", multiple=True, type=click.Choice(long_load.ENGINES), default=long_load.ENGINES)
 @click.option("--passes", type=click.IntRange(min=1), default=3, show_default=True, help="Times all is overwritten.")
 @click.option("--quick", is_flag=True, help="5,000 keys: to see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write long-load.json, .md and the plots.")
+@AS_JSON
+@SCRATCH
+@writes("long-load.json, .md and the plots")
 def long_load_run(
     sizes: tuple[int, ...],
     orders: tuple[str, ...],
@@ -167,9 +189,9 @@ def long_load_run(
     to: Path | None,
 ) -> None:
     """Load, overwrite, kill, open, delete half and compact: stalls, bytes written, space and memory of each engine."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+    with working_in(scratch) as (directory, progress):
         loads: list[long_load.Load] = []
-        for load in long_load.measure(Path(directory), (5_000,) if quick else sizes, orders, engines, passes, progress):
+        for load in long_load.measure(directory, (5_000,) if quick else sizes, orders, engines, passes, progress):
             loads.append(load)
             if to is not None:  # after each: it takes long
                 long_load.write(loads, passes, to)
@@ -185,51 +207,42 @@ def long_load_run(
 @click.option("--keys", type=click.IntRange(min=100), default=500_000, show_default=True)
 @click.option("--batch", type=click.IntRange(min=1), default=20_000, show_default=True, help="Rows of a checkpoint.")
 @click.option("--passes", type=click.IntRange(min=1), default=3, show_default=True, help="Times all is overwritten.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the files (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write map-designs.json and .md.")
+@AS_JSON
+@SCRATCH
+@writes("map-designs.json and .md")
 def map_designs_run(keys: int, batch: int, passes: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """Writes, time and reads of designs for the map on disk: LMDB in place, places in the log, sorted runs."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        trials = map_designs.measure(Path(directory), keys, batch, passes, progress)
-    if as_json:
-        click.echo(json.dumps([trial._asdict() for trial in trials]))
-    else:
-        Console(width=None if sys.stdout.isatty() else 160).print(map_designs.table(trials))
+    with working_in(scratch) as (directory, progress):
+        trials = map_designs.measure(directory, keys, batch, passes, progress)
+    show([trial._asdict() for trial in trials], map_designs.table(trials), as_json, 160)
     if to is not None:
         map_designs.write(trials, keys, batch, passes, to)
 
 
 @main.command("served")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write served.json, .md and .png.")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("served.json, .md and .png")
 def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """The single-node server against etcd and Redis, with 1, 8 and 64 clients."""
     from benchmarks import served
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+    with working_in(scratch) as (directory, progress):
         scale = served.QUICK if quick else served.FULL
-        results = served.measure(served.SERVERS, Path(directory), scale, progress)
-    if as_json:
-        click.echo(json.dumps(results.as_json()))
-    else:
-        terminal = Console()
-        terminal.print(results.table(), width=terminal.width if terminal.is_terminal else 140)
-        for name in results.absent:
-            click.echo(f"{name} is not installed, and was left out")
+        results = served.measure(served.SERVERS, directory, scale, progress)
+    show_with_absent(results, as_json, 140)
     if to is not None:
         served.write(results, to)
 
 
 @main.command("named-logs")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@QUICK_RUN
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds instead of 5, for a short run.")
 @click.option("--nats-server", default="nats-server", show_default=True, help="The program, 2.10 or newer.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the logs (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write named-logs.json, .md and .png.")
+@AS_JSON
+@SCRATCH
+@writes("named-logs.json, .md and .png")
 def named_logs_run(
     quick: bool, rounds: int | None, nats_server: str, as_json: bool, scratch: Path | None, to: Path | None
 ) -> None:
@@ -239,37 +252,25 @@ def named_logs_run(
     scale = named_logs.QUICK if quick else named_logs.FULL
     if rounds is not None:
         scale = scale._replace(rounds=rounds)
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        results = named_logs.measure(nats_server, Path(directory), scale, progress)
-    if as_json:
-        click.echo(json.dumps(results.as_json()))
-    else:
-        terminal = Console()
-        terminal.print(results.table(), width=terminal.width if terminal.is_terminal else 140)
-        for name in results.absent:
-            click.echo(f"{name} is not installed, or too old, and was left out")
+    with working_in(scratch) as (directory, progress):
+        results = named_logs.measure(nats_server, directory, scale, progress)
+    show_with_absent(results, as_json, 140)
     if to is not None:
         named_logs.write(results, to)
 
 
 @main.command("large")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write large.json and .md.")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("large.json and .md")
 def large_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """Values of 64 MiB at the single-node server and at Redis, beside small puts, and what the servers keep."""
     from benchmarks import large
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        results = large.measure(Path(directory), large.QUICK if quick else large.FULL, progress)
-    if as_json:
-        click.echo(json.dumps(results.as_json()))
-    else:
-        terminal = Console()
-        terminal.print(results.table(), width=terminal.width if terminal.is_terminal else 160)
-        for name in results.absent:
-            click.echo(f"{name} is not installed, and was left out")
+    with working_in(scratch) as (directory, progress):
+        results = large.measure(directory, large.QUICK if quick else large.FULL, progress)
+    show_with_absent(results, as_json, 160)
     if to is not None:
         large.write(results, to)
 
@@ -277,9 +278,9 @@ def large_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None)
 @main.command("fair")
 @click.option("--cluster", "layout", type=click.Choice(("nodes", "processes")), help="Measure hot keys of a cluster.")
 @click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="Of the cluster.")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
 def fair_run(layout: str | None, engine: str, quick: bool, as_json: bool, scratch: Path | None) -> None:
     """How long small puts wait at the single-node server beside clients that scan everything again and again.
 
@@ -289,33 +290,33 @@ def fair_run(layout: str | None, engine: str, quick: bool, as_json: bool, scratc
 
     scale = fair.QUICK if quick else fair.FULL
     measured: fair.Waited | fair.HotKeys
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+    with working_in(scratch) as (directory, progress):
         if layout is None:
-            measured = fair.measure(Path(directory), scale, progress)
+            measured = fair.measure(directory, scale, progress)
         else:
-            measured = fair.measure_hot_keys(Path(directory), layout, engine, scale, progress)
+            measured = fair.measure_hot_keys(directory, layout, engine, scale, progress)
     click.echo(json.dumps(measured._asdict()) if as_json else "\n".join(measured.lines()))
 
 
 @main.command("client")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
 def client_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
     """CPU time that a client's process takes for a transaction: of LogDB's clients, and of psycopg with PostgreSQL."""
     from benchmarks import client
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        Path(directory).chmod(0o755)  # PostgreSQL runs as another user
-        measured = client.measure(Path(directory), client.QUICK if quick else client.FULL, progress)
+    with working_in(scratch) as (directory, progress):
+        directory.chmod(0o755)  # PostgreSQL runs as another user
+        measured = client.measure(directory, client.QUICK if quick else client.FULL, progress)
     click.echo(json.dumps([each._asdict() for each in measured]) if as_json else "\n".join(client.lines(measured)))
 
 
 @main.command("tpcc")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write tpcc.json and .md.")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("tpcc.json and .md")
 @click.option("--embedded", is_flag=True, help="By threads of one process, in a directory and on SQLite.")
 def tpcc_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None, embedded: bool) -> None:
     """TPC-C by eight processes on three nodes, and on PostgreSQL with and without synchronous standbys."""
@@ -325,15 +326,12 @@ def tpcc_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None, 
         _tpcc_embedded(quick, as_json, scratch)
         return
     effort = measuring.QUICK if quick else measuring.FULL
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        Path(directory).chmod(0o755)  # PostgreSQL runs as another user
-        measured = measuring.measure(effort, Path(directory), progress)
+    with working_in(scratch) as (directory, progress):
+        directory.chmod(0o755)  # PostgreSQL runs as another user
+        measured = measuring.measure(effort, directory, progress)
     if to is not None:
         measuring.write(measured, effort, to)
-    if as_json:
-        click.echo(json.dumps(measuring.as_json(measured, effort)))
-    else:
-        Console().print(measuring.table(measured))
+    show(measuring.as_json(measured, effort), measuring.table(measured), as_json, 160)
     if any(each.violations for each in measured):
         raise SystemExit("\n".join(violation for each in measured for violation in each.violations))
 
@@ -341,9 +339,9 @@ def tpcc_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None, 
 def _tpcc_embedded(quick: bool, as_json: bool, scratch: Path | None) -> None:
     from benchmarks.tpcc import embedded
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+    with working_in(scratch) as (directory, progress):
         effort = embedded.QUICK if quick else embedded.FULL
-        measured, violations = embedded.measure(effort, Path(directory), progress)
+        measured, violations = embedded.measure(effort, directory, progress)
     click.echo(json.dumps([each._asdict() for each in measured]) if as_json else "\n".join(m.line() for m in measured))
     if violations:
         raise SystemExit("\n".join(violations))
@@ -355,10 +353,10 @@ def _tpcc_embedded(quick: bool, as_json: bool, scratch: Path | None) -> None:
     nargs=-1,
     type=click.Choice(["served", "cost", "hops", "leader", "node-multipaxos", "node-scalog", "node-ziplog", "shards"]),
 )
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write cluster-PART.json, .md and .png.")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("cluster-PART.json, .md and .png")
 def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """The database on a cluster in processes of its own: all PARTS, or those that are named.
 
@@ -368,14 +366,13 @@ def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Pat
     from benchmarks import cluster
 
     results = {}
-    terminal = Console()
     for part in parts or cluster.PARTS:
         _, measure = cluster.PARTS[part]
-        with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-            found = measure(Path(directory), quick, progress)
+        with working_in(scratch) as (directory, progress):
+            found = measure(directory, quick, progress)
         results[part] = found.as_json()
         if not as_json:
-            terminal.print(found.table(), width=terminal.width if terminal.is_terminal else 140)
+            show(results, found.table(), as_json, 140)
         if to is not None:
             cluster.write(part, found, to)
     if as_json:
@@ -385,10 +382,10 @@ def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Pat
 @main.command("steps")
 @click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True)
 @click.option("--nodes", type=click.Choice(["3", "5"]), help="Equal nodes, each with a server of every role.")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write steps-ENGINE.json and .md.")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("steps-ENGINE.json and .md")
 def steps_run(
     engine: str, nodes: str | None, quick: bool, as_json: bool, scratch: Path | None, to: Path | None
 ) -> None:
@@ -398,60 +395,50 @@ def steps_run(
     """
     from benchmarks import steps
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        found = steps.measure(Path(directory), engine, int(nodes or 0), 15 if quick else 600, progress)
-    if as_json:
-        click.echo(json.dumps(found.as_json()))
-    else:
-        Console(width=None if sys.stdout.isatty() else 140).print(found.table())
+    with working_in(scratch) as (directory, progress):
+        found = steps.measure(directory, engine, int(nodes or 0), 15 if quick else 600, progress)
+    show(found.as_json(), found.table(), as_json, 140)
     if to is not None:
         found.write(to)
 
 
 @main.command("ziplog")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write ziplog.json, .md and .png.")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("ziplog.json, .md and .png")
 def ziplog_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """Ziplog beside Scalog and Multi-Paxos: the figures of section 4.4 of the dissertation, and its statements."""
     from benchmarks.ziplog import measuring
     from benchmarks.ziplog import report as ziplog_report
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
-        found = measuring.measure(Path(directory), measuring.QUICK if quick else measuring.FULL, progress)
-    if as_json:
-        click.echo(json.dumps(ziplog_report.as_json(found)))
-    else:
-        Console(width=None if sys.stdout.isatty() else 160).print(ziplog_report.table(found))
+    with working_in(scratch) as (directory, progress):
+        found = measuring.measure(directory, measuring.QUICK if quick else measuring.FULL, progress)
+    show(ziplog_report.as_json(found), ziplog_report.table(found), as_json, 160)
     if to is not None:
         ziplog_report.write(found, to)
 
 
 @main.command("log-cluster")
-@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write log-cluster.json.")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("log-cluster.json")
 def log_cluster_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """The shared log in processes of its own: appends of one client, and the CPU time of each role."""
     from benchmarks import log_cluster
 
     found: list[log_cluster.ClusterFigure] = []
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+    with working_in(scratch) as (directory, progress):
         for number, name in enumerate(log_cluster.SHAPES):
             progress(name)
             if not (quick and number):
-                found += log_cluster.measure(Path(directory, str(number)), name, 0.2 if quick else 5.0)
-    results = json.dumps([figure._asdict() for figure in found])
-    if as_json:
-        click.echo(results)
-    else:
-        terminal = Console()
-        terminal.print(log_cluster.table(found), width=terminal.width if terminal.is_terminal else 200)
+                found += log_cluster.measure(directory / str(number), name, 0.2 if quick else 5.0)
+    results = [figure._asdict() for figure in found]
+    show(results, log_cluster.table(found), as_json, 200)
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
-        (to / "log-cluster.json").write_text(results + "\n")
+        (to / "log-cluster.json").write_text(json.dumps(results) + "\n")
 
 
 @main.command("spark")
@@ -460,9 +447,9 @@ def log_cluster_run(quick: bool, as_json: bool, scratch: Path | None, to: Path |
 @click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True, help="Of Spark.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Of each measurement. Default: 3.")
 @click.option("--quick", is_flag=True, help="50,000 rows and one round: to see that it runs. The ratios mean nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write spark.json, .md and .png.")
+@AS_JSON
+@SCRATCH
+@writes("spark.json, .md and .png")
 def spark_run(
     rows: int | None,
     keys: int | None,
@@ -481,17 +468,13 @@ def spark_run(
     usual = spark.QUICK if quick else spark.FULL
     rows = rows or usual.rows
     scale = spark.Scale(rows, keys or max(rows // 10, 1), cores, rounds or usual.rounds)
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+    with working_in(scratch) as (directory, progress):
         try:
-            figures = spark.measure(Path(directory), scale, progress)
+            figures = spark.measure(directory, scale, progress)
         finally:
             if (session := SparkSession.getActiveSession()) is not None:
                 session.stop()
-    if as_json:
-        click.echo(json.dumps(spark.as_json(figures, scale)))
-    else:
-        terminal = Console()
-        terminal.print(spark.table(figures), width=terminal.width if terminal.is_terminal else 140)
+    show(spark.as_json(figures, scale), spark.table(figures), as_json, 140)
     if to is not None:
         spark.write(figures, scale, to)
 
