@@ -153,22 +153,28 @@ def test_a_checkpoint_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.fixture
-def interrupts() -> Iterator[random.Random]:
-    """SIGALRM raises KeyboardInterrupt in the main thread, as Ctrl-C does."""
+def interrupted() -> Iterator[threading.Event]:
+    """SIGALRM raises KeyboardInterrupt in the main thread, as Ctrl-C does. The event is set even if Python discards the
+    exception, as it does in a `__del__` that the garbage collector calls."""
+    interrupted = threading.Event()
 
     def interrupt(*_: object) -> None:
+        interrupted.set()
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    yield random.Random(7)
+    yield interrupted
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
 
-def test_interrupts_at_random_points_of_a_commit_loop(tmp_path: Path, interrupts: random.Random) -> None:
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_at_random_points_of_a_commit_loop(tmp_path: Path, interrupted: threading.Event) -> None:
     acknowledged: dict[int, int] = {}
     number = 0
+    delays = random.Random(7)
     for _ in range(60):
+        interrupted.clear()
         db = open_database(tmp_path, segment_bytes=60_000)
         stop = threading.Event()
 
@@ -180,8 +186,8 @@ def test_interrupts_at_random_points_of_a_commit_loop(tmp_path: Path, interrupts
         thread = threading.Thread(target=beside)
         thread.start()
         try:
-            signal.setitimer(signal.ITIMER_REAL, interrupts.uniform(0.0003, 0.006))
-            while True:
+            signal.setitimer(signal.ITIMER_REAL, delays.uniform(0.0003, 0.006))
+            while not interrupted.is_set():
                 number += 1
                 slot = number % 5
                 value = b"%d" % number
