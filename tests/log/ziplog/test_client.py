@@ -17,6 +17,9 @@ from logdb.log.ziplog.messages import (
     Insert,
     Member,
     Pull,
+    Pulled,
+    ReadError,
+    ReadFailed,
     ReadRequest,
     ShardConfig,
     View,
@@ -25,6 +28,7 @@ from logdb.log.ziplog.messages import (
 )
 
 SHARD = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
+OTHER_SHARD = ShardConfig(2, 1, (Member(2, "s2", 0, True, True),), 1, 1, 0, False, False)
 EMPTY = NO_VIEW._replace(version=1)
 WITH_SHARD = NO_VIEW._replace(version=2, shards=(SHARD,), next_shard=2, set_version=1)
 TRIMMED_AWAY = NO_VIEW._replace(version=3, next_shard=2, set_version=2, oldest=9, base=9, left=8)
@@ -92,6 +96,23 @@ def test_a_subscription_finds_the_first_shard() -> None:
     client.wait()
     client.configure(WITH_SHARD)
     assert client.take(Pull)
+
+
+def test_an_answer_from_before_the_oldest_record_was_known_is_dropped() -> None:
+    """Bug 34: a pull that was sent again began later, and had the number of the first one."""
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    first = client.call(calls.Next(client.results[subscription]))  # type: ignore[arg-type]
+    client.configure(WITH_SHARD._replace(shards=(SHARD, OTHER_SHARD)))
+    slow, quick = (one.message for one in sorted(client.take(Pull), key=lambda one: one.to))
+    client.receive("s2", ReadFailed(quick.request, ReadError.TRIMMED, 20))
+    assert isinstance(client.results[first], Trimmed)
+    (quick,) = (one.message for one in client.take(Pull))
+    client.receive("s2", Pulled(quick.request, 20, 40, 1))
+    (again,) = (one.message for one in client.take(Pull) if one.to == "s1")
+    assert (again.gsn, again.wanted) == (20, 39)
+    client.receive("s1", Pulled(slow.request, 1, 30, 1))
+    client.receive("s1", Pulled(again.request, 20, 40, 1))
 
 
 def test_a_subscription_without_a_caller_asks_nothing() -> None:

@@ -168,6 +168,18 @@ def test_a_shard_that_is_trimmed_away_is_changed_no_more() -> None:
     assert not state.changing
 
 
+def test_a_member_that_has_lost_its_disk_is_not_synced_any_more() -> None:
+    """Else the view would be established, and server 1, which has all records, would be wiped (ZIP-10)."""
+    state = a_log()
+    state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    recover(state, 2, 4)
+    state.apply(c.Register(NOW, 999, "s4"))
+    synchronize(state)
+    assert not state.shards[1].is_established
+    assert [one.server for one in state.shards[1].former] == [1]
+    assert 1 not in spares(state)
+
+
 # ---- the leader
 
 
@@ -208,6 +220,22 @@ def test_the_member_that_leaves_is_not_the_next_primary() -> None:
     assert {one.to for one in log.out if isinstance(one, Send) and isinstance(one.message, Freeze)} == {"s1", "s2"}
     log.report(2, is_frozen=True)
     assert log.proposed() == [(2, 4)]
+
+
+def test_late_reports_of_a_lost_disk_count_for_nothing() -> None:
+    state = a_log()
+    log = Reporting(state)
+    log.report(2, is_frozen=False)
+    old = state.servers[2]
+    state.apply(c.Register(NOW, 999, "s2"))
+    log.leader.on_applied(state, NOW)
+    assert old.is_gone
+    for is_frozen in (False, True):
+        assert log.report(2, is_frozen=is_frozen) == []
+    assert log.leader.commands == []
+    log.report(3)
+    log.report(1, is_frozen=True)
+    assert log.proposed() == [(1, 3)], "it does not seem alive, either"
 
 
 def test_a_replica_is_added_behind_the_members() -> None:

@@ -93,6 +93,8 @@ class Leader:
         if server is None:
             self._propose(report.nonce, c.Register(now, report.nonce, sender), now)
             return
+        if server.is_gone:
+            return  # it comes late: what it reports was on the disk that is lost
         self._reports[server.server] = report, now
         config = state.shards.get(server.shard)
         if report.change < state.change or report.server != server.server:
@@ -218,7 +220,9 @@ class Leader:
             self._epoch_began_at = now
             self.epoch_at = None
         for server in state.servers:
-            if not state.servers[server].is_gone:
+            if state.servers[server].is_gone:
+                self._reports.pop(server, None)
+            else:
                 self._update(server, state)
 
     def on_timer(self, is_epoch: bool, state: MembershipState, now: int) -> None:

@@ -297,7 +297,8 @@ class MembershipState:
 
     def _synced(self, command: c.Synced) -> None:
         config = self.shards.get(command.shard)
-        if config is None or config.view != command.view:
+        server = self.servers.get(command.server)
+        if config is None or config.view != command.view or server is None or server.is_gone:
             return
         members = tuple(
             [
