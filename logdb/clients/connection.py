@@ -141,6 +141,7 @@ class Connection(ServerConnection[asyncio.Future[pb.Response]]):
                 self._reason = str(lost)
             finally:
                 self._stream = None
+                self._drop_parts()
                 stream.cancel()
                 await channel.close()
             while True:

@@ -279,7 +279,10 @@ class ServerConnection(ABC, Generic[A_co]):
         calls = self._calls.values()
         self._outbox = [*self.first_requests(), *(call.request for call in calls if not call.goes_in_parts)]
         self._large, self._uploads = deque(call for call in calls if call.goes_in_parts), {}
-        for call in calls:
+
+    def _drop_parts(self) -> None:
+        """The stream has ended: what came of its answers is not kept while another one is opened."""
+        for call in self._calls.values():
             call.parts.clear()
 
     # ---- sending

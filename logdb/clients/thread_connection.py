@@ -335,6 +335,7 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
 
     def _lose(self, reason: str) -> None:
         stream, self._stream = self._stream, None
+        self._drop_parts()
         self._reason = reason
         log.info("%s", reason)
         if stream is not None:

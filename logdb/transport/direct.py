@@ -147,6 +147,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         del error
         self._has_ended = self._is_lost = True
+        self._partial.clear()
         self._wake_reader()
         self.resume_writing()
 
