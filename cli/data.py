@@ -1,11 +1,11 @@
-"""Reading and writing keys: put, get, delete, multi-get, multi-put, scan, history, watch, outcome."""
+"""Reading and writing keys: put, get, delete, add, min, max, multi-get, multi-put, scan, history, watch, outcome."""
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -81,9 +81,7 @@ def delete(
             session.transaction.delete_prefix(begin)
         return
     with session.open(read_only=False, create=False) as db:
-        version = (
-            db.delete_range(low, high, label=label) if begin is None else db.delete_prefix(begin, label=label)
-        )
+        version = db.delete_range(low, high, label=label) if begin is None else db.delete_prefix(begin, label=label)
     rendering.answer(as_json, {"version": version}, f"version {version}")
 
 
@@ -102,6 +100,52 @@ def write(
         return
     with session.open(read_only=False, create=create) as db:
         version = db.multi_put(items, label=label, ttl=ttl)
+    rendering.answer(as_json, {"version": version}, f"version {version}")
+
+
+def _with_number(verb: Callable[..., None]) -> click.Command:
+    """A command that changes the number under KEY by N, which may be negative: `-5` is no option."""
+    for decorator in (
+        click.pass_obj,
+        database,
+        as_json,
+        notation,
+        label,
+        click.argument("n", type=int),
+        click.argument("key"),
+    ):
+        verb = decorator(verb)
+    name = verb.__name__.rstrip("_")
+    return click.command(name, context_settings={"ignore_unknown_options": True})(verb)
+
+
+@_with_number
+def add(session: Session, key: str, n: int, label: str, notation: Notation, as_json: bool) -> None:
+    """Add N to the number under KEY; a key that does not exist counts as 0. Prints the version.
+
+    The value is a decimal number as text. Additions to one key do not conflict, wherever they come from.
+    """
+    _change_number(session, "add", notation.read(key), n, label, as_json)
+
+
+@_with_number
+def min_(session: Session, key: str, n: int, label: str, notation: Notation, as_json: bool) -> None:
+    """Set the number under KEY to N, unless it is smaller already. Prints the version."""
+    _change_number(session, "min", notation.read(key), n, label, as_json)
+
+
+@_with_number
+def max_(session: Session, key: str, n: int, label: str, notation: Notation, as_json: bool) -> None:
+    """Set the number under KEY to N, unless it is larger already. Prints the version."""
+    _change_number(session, "max", notation.read(key), n, label, as_json)
+
+
+def _change_number(session: Session, verb: str, key: bytes, n: int, label: str, as_json: bool) -> None:
+    if session.transaction is not None:
+        getattr(session.transaction, verb)(key, n)
+        return
+    with session.open(read_only=False, create=True) as db:
+        version = getattr(db, verb)(key, n, label=label)
     rendering.answer(as_json, {"version": version}, f"version {version}")
 
 

@@ -47,6 +47,9 @@ WRITING: Final[Mapping[str, click.Command]] = {
     "put": data.put,
     "delete": data.delete,
     "multi-put": data.multi_put,
+    "add": data.add,
+    "min": data.min_,
+    "max": data.max_,
 }
 
 
@@ -99,6 +102,7 @@ def txn(
       put KEY VALUE
       multi-put KEY VALUE [KEY VALUE]... [--delete KEY]
       delete KEY... | delete --prefix P | delete [--start KEY] [--end KEY]
+      add KEY N | min KEY N | max KEY N
       check KEY equals VALUE | check KEY absent | check KEY exists
     The reads see one snapshot and the writes made before them. All writes become visible at once at the
     end, or none: a check that fails, a mistake in a line and a conflict with another transaction abort it

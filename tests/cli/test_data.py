@@ -24,6 +24,35 @@ def test_put_get_delete(run: Run) -> None:
     assert run("get", "k", "--at", 1).stdout == "wörld\n"
 
 
+def test_numbers(run: Run) -> None:
+    assert run("add", "n", 5).stdout == "version 1\n"
+    assert documents(run("add", "n", "-12", "--json", "--label", "back")) == [{"version": 2}]
+    assert run("get", "n").stdout == "-7\n"
+    run("max", "n", 3)
+    run("max", "n", 2)
+    assert run("get", "n").stdout == "3\n"
+    run("min", "n", 9)
+    run("min", "n", -1)
+    run("add", "n", 10**40)
+    assert run("get", "n").stdout == f"{10**40 - 1}\n"
+
+
+def test_what_is_no_number(run: Run) -> None:
+    assert "'x' is not a valid integer" in run("add", "n", "x", code=2, lines=None).stderr
+    assert "'--quick' is not a valid integer" in run("add", "n", "--quick", code=2, lines=None).stderr
+    assert "100 digits" in run("add", "n", "1" * 200, code=2).stderr
+    run("put", "n", "many")
+    assert "is not a decimal number" in run("add", "n", 1, code=3).stderr
+    assert run("get", "n").stdout == "many\n"
+
+
+def test_numbers_in_a_transaction(run: Run) -> None:
+    run("txn", stdin="add n 5\nmin low -3\nmax high 4\nput k v\nadd n -1\n")
+    assert run("scan").stdout == "high\t4\nk\tv\nlow\t-3\nn\t4\n"
+    assert "committed" in run("shell", stdin="begin\nadd n 1\nget n\ncommit\n").stdout
+    assert run("get", "n").stdout == "5\n"
+
+
 def test_the_directory_may_be_named_before_after_or_in_the_environment(db: Path, tmp_path: Path) -> None:
     def run(*args: str, **environment: str) -> str:
         result = CliRunner().invoke(cli, args, env=environment)

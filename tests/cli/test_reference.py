@@ -39,8 +39,8 @@ def test_everything_has_help(name: str) -> None:
 
 
 def test_every_verb_of_the_design_is_there() -> None:
-    verbs = "put get delete multi-get multi-put scan history watch txn shell import export compact pin unpin"
-    verbs += " sweep checkpoint verify audit bench outcome log named-log serve cluster"
+    verbs = "put get delete add min max multi-get multi-put scan history watch txn shell import export compact pin"
+    verbs += " unpin sweep checkpoint verify audit bench outcome log named-log serve cluster"
     verbs += " certificates token backup restore help info stats"
     assert set(cli.commands) == set(verbs.split())
     log = cli.commands["log"]
