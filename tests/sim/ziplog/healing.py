@@ -86,6 +86,7 @@ class Healing:
             if any(not config.is_draining for config in view.shards):
                 break
             cluster.operator.do(calls.AddShard(()), limit)
+            cluster.add_storage().start()  # others have taken the spare servers, or these are lost
             cluster.world.run(cluster.world.now + cluster.shape.heartbeat_ns)
         self.wait_for_copies(limit)
 
@@ -93,6 +94,8 @@ class Healing:
         """Wait until every shard is in the set, with all members synced, or drained."""
         cluster, world = self.cluster, self.cluster.world
         while waiting := [one for one in cluster.view(limit).shards if not (one.is_drained or one.is_in_set)]:
+            if not cluster.view(limit).spares:  # one has to take the place of a lost member
+                cluster.add_storage().start()
             if world.now > limit - 20 * cluster.shape.heartbeat_ns:
                 raise Failure("liveness: shards join the set, or are drained", f"{waiting}")
             world.run(world.now + 4 * cluster.shape.heartbeat_ns)
