@@ -15,7 +15,7 @@ a value `MAX_VALUE_BYTES` (64 MiB), and a transaction writes at most `MAX_TRANSA
 from logdb.api.database import Database, Snapshot
 from logdb.api.opening import connect, open, rebuild, shard_history
 from logdb.api.results import Change, Compacted, Found, HistoryEntry, ShardHistory, Stats, Tested
-from logdb.backups.catalog import Backup
+from logdb.backups.manifests import Backup
 from logdb.backups.restoring import Restored, restore
 from logdb.backups.taking import backup
 from logdb.backups.verifying import BackupVerified, list_backups, verify_backup

@@ -27,7 +27,7 @@ from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
 from logdb.api.results import ROUND_TRIPS, Change, Compacted, Found, HistoryEntry, ShardHistory, Stats, Tested, stats_of
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.backups import restoring, taking
-from logdb.backups.catalog import Backup
+from logdb.backups.manifests import Backup
 from logdb.clients.background_loop import LoopRunner
 from logdb.clients.blocking_backend import BlockingBackend
 from logdb.cluster.placement import Placement

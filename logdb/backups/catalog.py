@@ -1,5 +1,5 @@
 """The backups in a place: a manifest for each, written when all of its parts are durable, and the chains they form.
-A cold tier is read as backups, too.
+A cold tier is read as backups, too: that of a directory has a manifest of its own, and that of a cluster is a chain.
 
     000001.json                        manifest of backup 1, a full one
     000001-00000000000000000001.log    its first part, from record 1 on (`parts.py`)
@@ -10,77 +10,24 @@ A chain is a full backup and those after it up to the next full one. A chain may
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Final
-
-from google_crc32c import value
+from typing import Final
 
 from logdb.api.timestamps import moment
-from logdb.backups.parts import Part, records_of
+from logdb.backups.manifests import LOG, Backup, manifest_name, read_backup
+from logdb.backups.parts import records_of
 from logdb.backups.places import Place
 from logdb.embedded.cold.tier import Manifest, read_manifest
-from logdb.errors import BackupError, Corruption, FutureVersion, UnsupportedFormat, VersionTrimmed
+from logdb.errors import BackupError, Corruption, FutureVersion, VersionTrimmed
 from logdb.log.contract import LogRecord
 from logdb.store.records import COMMIT, decode_commit
 
-FORMAT: Final = 1
-LOG: Final = "log"
-CHANGES: Final = "changes"
 _NAME: Final = re.compile(r"[0-9]{6}\.json")
-
-
-@dataclass(frozen=True)
-class Backup:
-    """A backup: the versions after `since` up to `version`.
-
-    `number`: from 1, in the order in which the backups of a place were made. `is_full`: whether it needs none before
-    it. `oldest`: the oldest version that its chain can restore. `kind`: "log" if it has the records of the log, so that
-    a restored directory has the same versions, or "changes" if it was made through servers and has what their clients
-    can read. `log_id`: of its parts, in hexadecimal. `time`: when the record at `version` was written, `taken`: when
-    the backup was begun, in ns since the epoch. `source`: the path or the addresses of the database. `parts`: its
-    files. `records`: in all of them.
-    """
-
-    number: int
-    kind: str
-    is_full: bool
-    log_id: str
-    since: int
-    version: int
-    oldest: int
-    time: int | None
-    taken: int
-    source: str
-    parts: tuple[Part, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of its parts."""
-        return sum(part.size for part in self.parts)
-
-    @property
-    def records(self) -> int:
-        """The number of records in its parts."""
-        return sum(part.end - part.first for part in self.parts)
 
 
 Chain = tuple[Backup, ...]
 """A full backup and those that continue it."""
-
-
-def manifest_name(number: int) -> str:
-    """The name of a manifest."""
-    return f"{number:06}.json"
-
-
-def write_manifest(place: Place, backup: Backup) -> None:
-    """Write the manifest of a backup, whose parts are durable. Raises Unavailable."""
-    fields = {"format": FORMAT, **asdict(backup), "parts": [part._asdict() for part in backup.parts]}
-    document = json.dumps({**fields, "crc32c": f"{_checksum(fields):08x}"}, indent=1)
-    place.write(manifest_name(backup.number), document.encode())
 
 
 def chains(place: Place) -> list[Chain]:
@@ -107,7 +54,7 @@ def _chains_of_backups(place: Place) -> list[Chain]:
     names = sorted(name for name in place.sizes() if _NAME.fullmatch(name))
     found: list[list[Backup]] = []
     for name in names:
-        backup = _read_manifest(place, name)
+        backup = read_backup(place, name)
         if backup.is_full:
             found.append([backup])
         else:
@@ -130,25 +77,6 @@ def existing_chains(place: Place) -> list[Chain]:
     if not found:
         raise BackupError(f"{place.location()} has no complete backup; make one with `logdb backup`")
     return found
-
-
-def _read_manifest(place: Place, name: str) -> Backup:
-    path = place.location(name)
-    try:
-        fields: dict[str, Any] = json.loads(place.read(name))
-        checksum = fields.pop("crc32c")
-        version = fields.pop("format")
-        if version > FORMAT:
-            raise UnsupportedFormat(path, version, FORMAT)
-        if checksum != f"{_checksum({'format': version, **fields}):08x}":
-            raise Corruption(path, None, "it does not match its checksum")
-        return Backup(**{**fields, "parts": tuple(Part(**part) for part in fields["parts"])})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Corruption(path, None, f"it is not the manifest of a backup ({error})") from error
-
-
-def _checksum(fields: dict[str, Any]) -> int:
-    return int(value(json.dumps(fields, sort_keys=True).encode()))
 
 
 # ---- versions and times

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 from logdb.api.database import Database
 from logdb.api.timestamps import nanoseconds
-from logdb.backups.catalog import CHANGES, LOG, Backup, Chain, chain_with, existing_chains, records, version_at_time
+from logdb.backups.catalog import Chain, chain_with, existing_chains, records, version_at_time
+from logdb.backups.manifests import LOG, Backup
 from logdb.backups.places import Place, place_of
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.directory import DATABASE, IDENTITY
@@ -205,7 +206,7 @@ def _up_to(found: Iterable[tuple[Backup, LogRecord]], version: int) -> Iterator[
 
 def _write_rows(db: Database, place: Place, chain: Chain, version: int, tick: Progress) -> None:
     """Write the state at `version`."""
-    if chain[0].kind == CHANGES:
+    if chain[0].kind != LOG:
         _write_all(db, _changes(place, chain, version), tick)
         return
     with tempfile.TemporaryDirectory(prefix="logdb-restore-") as folder:

@@ -26,7 +26,8 @@ from typing import Final
 
 from logdb.api.database import Database
 from logdb.api.results import Change
-from logdb.backups.catalog import CHANGES, LOG, Backup, Chain, chains, write_manifest
+from logdb.backups.catalog import Chain, chains
+from logdb.backups.manifests import ARCHIVE, CHANGES, LOG, Backup, write_manifest
 from logdb.backups.parts import PART_BYTES, PartWriter, frames_of, log_id_of, records_of
 from logdb.backups.places import DirectoryPlace, Place, place_of
 from logdb.embedded.backend import EmbeddedBackend
@@ -96,11 +97,17 @@ def back_up(
             raise BackupError(f"{place.location()} is in the directory of the database; use one outside of {source}")
     with place.lock():
         if read_manifest(place) is not None:
-            raise BackupError(f"{place.location()} is a cold tier, which has no room for backups; use another place")
+            raise _in_a_tier(place)
         found = chains(place)
+        if found and found[0][0].kind == ARCHIVE:
+            raise _in_a_tier(place)
         if isinstance(host, EmbeddedBackend) and isinstance(host.log, LocalLog):
             return _LogBackup(db, host, host.log, place, found, full, tick, part_bytes).run()
         return _ChangesBackup(db, place, found, full, tick, part_bytes).run()
+
+
+def _in_a_tier(place: Place) -> BackupError:
+    return BackupError(f"{place.location()} is a cold tier, which has no room for backups; use another place")
 
 
 class _Run:

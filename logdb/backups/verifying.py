@@ -6,7 +6,8 @@ from collections.abc import Callable
 from os import PathLike
 from typing import NamedTuple
 
-from logdb.backups.catalog import LOG, Backup, chains, existing_chains
+from logdb.backups.catalog import chains, existing_chains
+from logdb.backups.manifests import LOG, Backup
 from logdb.backups.parts import Part, frames_of, read_part
 from logdb.backups.places import Place, place_of
 from logdb.errors import Corruption

@@ -114,6 +114,25 @@ class CancelTimer(NamedTuple):
     name: str
 
 
+class Archive(NamedTuple):
+    """Write the next segment of a cold tier, read it back, and send the core `Archived`. Writing one again changes
+    nothing.
+
+    `log_id`: of the tier. `number`: from 1. The segment has what leads from version `since` to `version`, or up to
+    `version` for the first one; `oldest`: the oldest version that the tier has, in its first segment. `records`: with
+    numbers from `first` on. `time`: of the newest record up to here, ns since the epoch.
+    """
+
+    log_id: bytes
+    number: int
+    since: int
+    version: int
+    oldest: int
+    first: int
+    time: int
+    records: Sequence[LogRecord]
+
+
 class Answer(NamedTuple):
     """The result of a call of this node's application: a value, or an exception that the host raises."""
 
@@ -128,7 +147,9 @@ class Stop(NamedTuple):
     wipe: bool
 
 
-Effect = Send | SendStored | SendRanges | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Answer | Stop
+Effect = (
+    Send | SendStored | SendRanges | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Archive | Answer | Stop
+)
 
 
 class Received(NamedTuple):
@@ -149,6 +170,13 @@ class TimerFired(NamedTuple):
     """A timer has expired."""
 
     name: str
+
+
+class Archived(NamedTuple):
+    """The segment `number` is in the cold tier, and was read back. `failure`: else why it is not, for people."""
+
+    number: int
+    failure: str
 
 
 class Call(NamedTuple):
@@ -172,7 +200,7 @@ class Disconnected(NamedTuple):
     peer: Address
 
 
-Event = Received | Persisted | TimerFired | Call | Unreadable | Disconnected
+Event = Received | Persisted | TimerFired | Archived | Call | Unreadable | Disconnected
 
 
 class Journal(NamedTuple):

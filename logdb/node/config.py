@@ -65,6 +65,12 @@ def _text(value: str) -> str:
     return value
 
 
+def _place(value: str) -> str:
+    if not value:
+        raise ValueError('a directory, or a URL such as "s3://bucket/folder"')
+    return value
+
+
 def _address(value: str) -> str:
     try:
         port = parsed(value)[1]
@@ -114,6 +120,7 @@ _SETTINGS: Final[dict[str, Setting]] = {
     "checkpoint_mib": Setting(int, between(1, 65_536), ("cluster", "mapping")),
     "checkpoint_s": Setting(int, between(1, 86_400), ("cluster", "mapping")),
     "compact_above": Setting(float, _share, ("cluster",)),
+    "cold": Setting(str, _place, ("cluster",)),
     "sweep_ms": Setting(int, between(1, 86_400_000), ("cluster",)),
     "decide_ms": Setting(int, between(10, 3_600_000), ("cluster",)),
     "ca": Setting(str, Path, ("security",)),
@@ -159,6 +166,8 @@ class ClusterFile:
                 there = ", ".join(["[cluster]", "[security]", *[f"[{role}.NAME]" for role in roles]])
                 raise self._wrong((name,), f"[{name}] is not a table of this file; there are {there} and [{NODE}.NAME]")
         self._cluster = self._checked(("cluster",), tables.get("cluster"))
+        if "cold" in self._cluster and "://" not in self._cluster["cold"]:
+            self._cluster["cold"] = str(path.absolute().parent / self._cluster["cold"])
         self.name: str = self._required(("cluster",), self._cluster, "name")
         self.shards: int = self._cluster.get("shards", 0)
         named = {role: self._named(role, tables.get(role, {})) for role in tables_of}

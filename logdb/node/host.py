@@ -17,6 +17,8 @@ from typing import Any, Final, Protocol
 from logdb.cores.effects import (
     Address,
     Answer,
+    Archive,
+    Archived,
     Call,
     CancelTimer,
     Core,
@@ -66,7 +68,8 @@ class Host:
     """One core, and its journals if it has any.
 
     `ended`: done when the core has ended, with its Stop, with None after `close`, or with the exception that ended it.
-    `answered` is called with the answers to calls; `full` with the reason when the disk becomes full, and with "" when
+    `answered` is called with the answers to calls; `archive` with each segment of a cold tier, and what to call at its
+    end; `full` with the reason when the disk becomes full, and with "" when
     it accepts writes again.
     """
 
@@ -80,6 +83,7 @@ class Host:
         disk: DiskWorker | None = None,
         clock: Clock | None = None,
         answered: Callable[[Answer], None] | None = None,
+        archive: Callable[[Archive, Callable[[Archived], None]], None] | None = None,
         full: Callable[[str], None] | None = None,
     ) -> None:
         assert (journals is None) == (disk is None), "journals need a thread that flushes them"
@@ -88,7 +92,7 @@ class Host:
         self.core: Core | None = None
         self._build, self._network, self._disk = build, network, disk
         self._clock = clock or Clock()
-        self._answered, self._full = answered, full
+        self._answered, self._archive, self._full = answered, archive, full
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Stop | None] = self._loop.create_future()
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
@@ -150,6 +154,9 @@ class Host:
             elif type(effect) is Answer:
                 assert self._answered is not None, "an answer without a call"
                 self._answered(effect)
+            elif type(effect) is Archive:
+                assert self._archive is not None, f"{self.address} has no cold tier"
+                self._archive(effect, self._handle)
             elif type(effect) is Stop:
                 self._end(effect)
                 return

@@ -24,7 +24,7 @@ from logdb.wire.proto import peers_pb2
 class MappingServerConfig(ServerConfig):
     """A mapping server. `decide_ms`, `keep_decisions`, `compact_above`, `sweep_ms`: as those of `MappingConfig`. The
     changes in memory are written to the checkpoint when they exceed `checkpoint_mib` MiB, or after `checkpoint_s`
-    seconds."""
+    seconds. `cold`: the path or the URL of the cluster's cold tier, "" if there is none."""
 
     role: ClassVar[str] = MAPPING
 
@@ -34,6 +34,7 @@ class MappingServerConfig(ServerConfig):
     checkpoint_s: int = 10
     compact_above: float = 0.75
     sweep_ms: int = 10_000
+    cold: str = ""
 
     def core(self) -> MappingConfig:
         """The configuration of its core."""
@@ -49,6 +50,7 @@ class MappingServerConfig(ServerConfig):
             keep_decisions=self.keep_decisions,
             decide_ns=self.decide_ms * MILLISECOND,
             compact_above=self.compact_above,
+            has_cold_tier=bool(self.cold),
             sweep_ns=self.sweep_ms * MILLISECOND,
         )
 
@@ -69,6 +71,11 @@ def _metrics(core: MappingServer) -> Iterable[Metric]:
     yield Metric("logdb_comparisons", agreed, core.comparison.agreed, is_counter=True)
     yield Metric("logdb_reads", "Reads answered.", core.answers.answered, is_counter=True)
     yield Metric("logdb_verdicts", "Verdicts pushed to clients.", core.verdicts.pushed, is_counter=True)
+    cold = core.replica.cold
+    if cold is not None:
+        yield Metric("logdb_cold_gsn", "The cold tier has the versions up to this one.", cold.copied.version)
+        failures = "Failures of the cold tier's store since the last success of this server: compactions wait."
+        yield Metric("logdb_cold_failures", failures, core.compactor.archiver.failures)
     counts = core.replica.coordinator.counts
     commits = "Commit records that it has applied since it started."
     yield Metric("logdb_commits", commits, counts.commits, is_counter=True)

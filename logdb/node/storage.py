@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
@@ -9,11 +10,12 @@ from typing import Final, Protocol
 
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cores.effects import Core, Journal, Stop
-from logdb.errors import Corruption, LogDBError
+from logdb.errors import Corruption, LogDBError, Unavailable
 from logdb.log.engine import Metric, Role, ServerConfig
 from logdb.log.segments import Disk
 from logdb.log.segments.store import SEGMENT_BYTES
 from logdb.node.checkpoints import DAMAGE, Checkpoints, check, wipe
+from logdb.node.cold_store import ColdStore
 from logdb.node.directory import ServerDirectory
 from logdb.node.journals import Journals
 from logdb.node.roles import MappingServerConfig, build_mapping_server
@@ -42,7 +44,10 @@ class CountingDisk(Disk):
 
 
 class Storage(Protocol):
-    """The persistent state of a server. `journals`: None if it has none."""
+    """The persistent state of a server. `journals`: None if it has none. `cold`: the cold tier of the cluster, if it
+    writes it."""
+
+    cold: ColdStore | None
 
     @property
     def journals(self) -> Journals | None: ...
@@ -71,6 +76,8 @@ class Storage(Protocol):
 
 class JournalStorage:
     """The journals of a server of the log; none for a role without journals."""
+
+    cold: ColdStore | None = None
 
     def __init__(
         self,
@@ -139,11 +146,17 @@ class CheckpointStorage:
     ) -> None:
         del role, disk  # only journals need them
         self.checkpoints: Checkpoints | None = None
+        self.cold: ColdStore | None = None
         self._core: MappingServer | None = None
         self._config, self._directory, self._fail = config, directory, fail
 
     async def open(self) -> None:
         config, directory = self._config, self._directory
+        if config.cold:
+            try:
+                self.cold = ColdStore(config.cold, config.cluster)
+            except ModuleNotFoundError as error:
+                raise Unavailable(str(error)) from error
         await check(directory.map)
         self.checkpoints = Checkpoints(
             directory.map, directory.id, config.checkpoint_mib << 20, config.checkpoint_s, self._fail
@@ -172,6 +185,9 @@ class CheckpointStorage:
         if self.checkpoints is not None:
             await self.checkpoints.close()
             self.checkpoints = None
+        if self.cold is not None:
+            await asyncio.to_thread(self.cold.close)
+            self.cold = None
 
     def metrics(self) -> Iterable[Metric]:
         if self.checkpoints is not None:

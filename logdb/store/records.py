@@ -33,6 +33,8 @@ PLACEMENT: Final = 10
 """On which shards objects of a cluster live (`cluster/placement.py`)."""
 SUMMARY: Final = 11
 """State of the objects of a shard that its own records do not contain (`cluster/summaries.py`)."""
+COLD: Final = 12
+"""The state of the cold tier of a cluster (`cluster/compaction/cold_records.py`)."""
 
 # The names without an underscore are for a decoder of many records at once (spark_export/decoding.py).
 FORMAT: Final = 1

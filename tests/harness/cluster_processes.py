@@ -43,6 +43,7 @@ class Processes:
         policy: str,
         mapping: int = 0,
         engine: str = ENGINES[0],
+        cold: str = "",
     ) -> None:
         self.path, self.config = path, path / "cluster.toml"
         self.engine = engine_of(engine)
@@ -59,7 +60,7 @@ class Processes:
         addresses = free_addresses()
         self.addresses = {name: next(addresses) for name in self.roles}
         self.metrics = {name: next(addresses) for name in self.roles}
-        settings = SETTINGS | {"policy": policy, "failures": failures}
+        settings = SETTINGS | {"policy": policy, "failures": failures} | ({"cold": cold} if cold else {})
         own = {key: value for key, value in settings.items() if key in keys}
         cluster = {"name": "test", "engine": self.engine.name, **own}
         tables = ["[cluster]", *(f"{key} = {json.dumps(value)}" for key, value in cluster.items()), ""]
@@ -125,12 +126,17 @@ class Processes:
         """The text that it has written to stderr."""
         return (self.path / f"{name}.log").read_text()
 
+    def metrics_of(self, name: str) -> str:
+        """Its metrics, as Prometheus would get them."""
+        with urllib.request.urlopen(f"http://{self.metrics[name]}/metrics", timeout=WAIT_S) as answer:
+            text: str = answer.read().decode()
+            return text
+
     def metric(self, name: str, metric: str) -> float:
         """The value of a metric, as Prometheus would get it."""
-        with urllib.request.urlopen(f"http://{self.metrics[name]}/metrics", timeout=WAIT_S) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.split(" ")[0] == metric:
-                    return float(line.split(" ")[1])
+        for line in self.metrics_of(name).splitlines():
+            if line.split(" ")[0] == metric:
+                return float(line.split(" ")[1])
         raise AssertionError(f"{name} has no metric {metric}")
 
     def leader(self) -> str:

@@ -30,7 +30,7 @@ class Cluster:
 
     `replicas`: number of founders; `storage`: of servers that form shards, where these are not the founders;
     `aggregators`: where the engine has them; of other roles there is one, or one for each node. `policy`: as in
-    `cluster.toml`, "" for the engine's first.
+    `cluster.toml`, "" for the engine's first. `cold`: likewise.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Cluster:
         suspect_after_ms: int = SUSPECT_AFTER_MS,
         decide_ms: int = DECIDE_MS,
         nodes: int = 0,
+        cold: str = "",
     ) -> None:
         self.path, self._engine = path, engine_of(engine)
         self._names: dict[str, str] = {}
@@ -76,12 +77,13 @@ class Cluster:
                 self.configs[name] = role.config(**self._common(name, address), **own)
         self.members = operations.shard_size(self.configs[self.founders[0]])
         for number, address in enumerate(self.mapping, 1):
-            self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
+            common = self._common(f"m{number}", address)
+            self.configs[f"m{number}"] = MappingServerConfig(**common, decide_ms=decide_ms, cold=cold)
         self.servers: dict[str, Node] = {}
         self.running: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
-    def of_shape(cls, path: Path, shape: Shape, **settings: int) -> Self:
+    def of_shape(cls, path: Path, shape: Shape, **settings: Any) -> Self:
         """The servers of this shape; `settings` as above."""
         operations = engine_of(shape.engine).operations
         settings |= {key: value for key, value in operations.settings(shape).items() if key in ("failures", "policy")}

@@ -16,6 +16,7 @@ from logdb.cores.effects import (
     MILLISECOND,
     Address,
     Answer,
+    Archive,
     Call,
     CancelTimer,
     Core,
@@ -50,7 +51,8 @@ class Process:
     """One address, one disk, and most of the time one core.
 
     `stopped`: the effect by which the core has stopped itself. `damaged`: the process cannot start before its disk is
-    wiped. Callbacks: `on_answer` for the answer of each call, `on_stop` when the core stops itself, `on_end` whenever
+    wiped. Callbacks: `on_answer` for the answer of each call, `on_archive` for each
+    segment of a cold tier, `on_stop` when the core stops itself, `on_end` whenever
     the core ends, with whether the disk is wiped; `watch` after each event.
     """
 
@@ -69,6 +71,7 @@ class Process:
         self.lives = self.wipes = 0
         self.calls: dict[int, None] = {}
         self.on_answer: Callable[[Answer], None] | None = None
+        self.on_archive: Callable[[Process, Archive], None] | None = None
         self.on_stop: Callable[[Process], None] | None = None
         self.on_end: Callable[[bool], None] | None = None
         self.watch: Callable[[Process], None] | None = None
@@ -237,6 +240,8 @@ class Process:
                     self.disk.trim(effect.journal, effect.before)
                 elif kind is Drop:
                     self.disk.drop(effect.journal)
+                elif kind is Archive and self.on_archive is not None:
+                    self.on_archive(self, effect)
                 elif kind is Stop:
                     self._stop(effect)
                     return

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, cast
 
+from logdb.cluster.compaction.archiver import Archiver
 from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending, encode_part
 from logdb.cluster.log_adapter import LogAdapter
@@ -56,6 +57,7 @@ class Phase(Enum):
 
     IDLE = "no compaction is requested"
     GATHERING = "waits for the leases of clients, and for the compaction of another server"
+    ARCHIVING = "copies to the cold tier what it will drop"
     BEGINNING = "appends its BEGINNING"
     COPYING = "appends its parts and their ENDING"
     TRIMMING = "trims the log"
@@ -75,6 +77,7 @@ class Compactor:
     def __init__(self, config: MappingConfig, context: ClientContext, log: LogAdapter, replica: Replica) -> None:
         self._config, self._context, self._log, self._replica = config, context, log, replica
         self.phase = Phase.IDLE
+        self.archiver = Archiver(context, log, replica, config.takeover_ns // 2)
         self.copied = self._read = self._written = 0
         self._requested: dict[tuple[Address, int], int] = {}
         self.leases = ClientLeases(context, config.lease_ns)
@@ -86,6 +89,8 @@ class Compactor:
         # When a compaction without a request became due, 0 if none is; whether the one under way pauses.
         self._due_since = 0
         self._pauses = False
+        # The number of segments in the cold tier when the replica was last looked at.
+        self._archived = 0
         # The progress of the compaction under way, and when it was last made.
         self._progress = 0, 0
         self._progress_at = 0
@@ -160,12 +165,18 @@ class Compactor:
     def _begin(self) -> None:
         replica, config = self._replica, self._config
         before = min([self._target, *self.leases.versions()])
+        wanted = replica.coordinator.oldest_needed(before)
         if replica.applied < self._target:
             self._later(config.gather_ns, self._begin)
-        elif not self._is_abandoned and replica.coordinator.oldest_needed(before) <= replica.cleaned:
+        elif not self._is_abandoned and wanted <= replica.cleaned:
             self._trim()
         elif replica.begun and not self._is_abandoned:
             self._later(config.gather_ns, self._begin)
+        elif config.has_cold_tier and (replica.cold is None or replica.cold.copied.version < wanted):
+            self._enter(Phase.ARCHIVING)
+            self.archiver.copy_to(wanted, self._begin)
+        elif replica.compactable(before) < wanted:
+            self._fail(f"{config.address} does not know the cold tier of its cluster; set `cold` in its cluster.toml")
         else:
             self._enter(Phase.BEGINNING)
             self._beginning_gsn = 0
@@ -181,6 +192,9 @@ class Compactor:
         replica = self._replica
         if (replica.begun, replica.parts) != self._progress:
             self._progress, self._progress_at = (replica.begun, replica.parts), self._context.now
+        if replica.cold is not None and replica.cold.copied.number > self._archived:
+            self._archived = replica.cold.copied.number
+            self._due_since = 0  # another server is copying, or this one
         is_mine = replica.begun and replica.begun_by == self._context.client
         if self.phase is Phase.COPYING and replica.begun != self._began:
             if replica.ended == self._began:
@@ -194,6 +208,7 @@ class Compactor:
                 self._copy(replica.begun)
             elif self._beginning_gsn and replica.applied >= self._beginning_gsn:
                 self._gather()
+        self.archiver.look()
 
     def _copy(self, began: int) -> None:
         self._enter(Phase.COPYING)

@@ -23,7 +23,8 @@ class MappingConfig:
     with their reasons. `gather_ns`: how long a compaction waits for the leases of clients, which last `lease_ns`.
     `takeover_ns`: a compaction of another server without progress for this long is considered abandoned.
     `compact_above`: the share of garbage above which a log of at least `min_compact_bytes` is compacted without a
-    request; 1: never. `sweep_ns`: interval between two sweeps for what has expired; 0: never.
+    request; 1: never. `has_cold_tier`: whether versions are copied to the cold tier before they are compacted.
+    `sweep_ns`: interval between two sweeps for what has expired; 0: never.
     """
 
     address: Address
@@ -40,4 +41,5 @@ class MappingConfig:
     takeover_ns: int = 2 * SECOND
     compact_above: float = 1.0
     min_compact_bytes: int = MIN_LOG_BYTES
+    has_cold_tier: bool = False
     sweep_ns: int = 0

@@ -14,6 +14,7 @@ from itertools import islice
 from struct import Struct
 from typing import Any, Final
 
+from logdb.cluster.compaction.cold_records import Attached, ColdState, decode_cold, first_state
 from logdb.cluster.compaction.records import (
     decode_beginning,
     decode_ending,
@@ -32,6 +33,7 @@ from logdb.store.overlay import Overlay
 from logdb.store.range_deletions import RangeIndex
 from logdb.store.records import (
     BEGINNING,
+    COLD,
     COMMIT,
     COMPACTION,
     DECISION,
@@ -65,6 +67,7 @@ VERSIONS_COMPARED: Final = 4
 """Number of keys in a comparison, and of the newest versions of each."""
 
 CLEANING_ROW: Final = b"b"
+COLD_ROW: Final = b"k"
 LOGGED_ROW: Final = b"l"
 PLACEMENT_ROW: Final = b"o"
 RECENT_ROWS: Final = b"r"
@@ -111,6 +114,8 @@ class Replica:
     Bytes of the log's records, large values included: `logged` since the last compaction began, `logged_before` before
     the BEGINNING of the one under way; `logged_left` the last one left, `freed` it made free.
 
+    `cold`: what the cold tier has, None if there is none.
+
     `placement`: the PLACEMENT records taken together, b"" if there was none. `summarized`: by shard, the version that
     the SUMMARY records of this placement reach.
     """
@@ -121,6 +126,7 @@ class Replica:
         self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
         self.begun = self.begun_by = self.parts = self.ended = self.ending = self.cleaned = 0
         self.logged = self.logged_before = self.logged_left = self.freed = 0
+        self.cold: ColdState | None = None
         self.placement = b""
         self.summarized: dict[int, int] = {}
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
@@ -162,6 +168,9 @@ class Replica:
                     decided.append((commit, verdict))
                 elif tag in (BEGINNING, PART, ENDING):
                     self._apply_compaction(gsn, tag, payload)
+                    coordinator.pass_to(gsn)
+                elif tag == COLD:
+                    self._take_cold(gsn, record.time, payload)
                     coordinator.pass_to(gsn)
                 elif tag == PLACEMENT:
                     self._set_placement(joined(self.placement, payload))
@@ -225,6 +234,19 @@ class Replica:
 
     # ---- compaction
 
+    def _take_cold(self, gsn: int, time: int, payload: bytes) -> None:
+        record = decode_cold(payload)
+        if not isinstance(record, Attached):
+            self.cold = None if self.cold is None else self.cold.after(gsn, record)
+        elif self.cold is None:
+            self.cold = first_state(record, self.coordinator.floor, time)
+
+    def compactable(self, before: int) -> int:
+        """The floor that a compaction to `before` may raise to: no later than a pin, and what the cold tier has
+        (DBS-20)."""
+        needed = self.coordinator.oldest_needed(before)
+        return needed if self.cold is None else min(needed, self.cold.copied.version)
+
     def _apply_compaction(self, gsn: int, tag: int, payload: bytes) -> None:
         if tag == BEGINNING:
             self._begin(gsn, *decode_beginning(payload))
@@ -248,7 +270,7 @@ class Replica:
         """From here on no version before the floor is read or committed upon. The compaction that was under way is void
         (DBS-11)."""
         coordinator = self.coordinator
-        floor = coordinator.oldest_needed(min(before, gsn - 1))
+        floor = self.compactable(min(before, gsn - 1))
         if floor > coordinator.floor:
             coordinator.raise_floor(floor, coordinator.ledger.used_before(floor))
             coordinator.reach = floor
@@ -263,8 +285,9 @@ class Replica:
         if self.placement:
             summarized = b"".join([_SUMMARIZED.pack(*entry) for entry in sorted(self.summarized.items())])
             placement = [(PLACEMENT_ROW, self.placement), (SUMMARY_ROW, summarized)]
+        cold = [] if self.cold is None else [(COLD_ROW, self.cold.encode())]
         logged = _LOGGED.pack(self.logged, self.logged_before, self.logged_left)
-        return [*self.coordinator.head(), *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
+        return [*self.coordinator.head(), *cold, *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
         self.coordinator.restore(covers, state)
@@ -272,6 +295,8 @@ class Replica:
             self.recent[int.from_bytes(key)] = decode_recent(raw)
         for _, raw in state(PLACEMENT_ROW):
             self.placement = raw
+        for _, raw in state(COLD_ROW):
+            self.cold = ColdState.decode(raw)
         for _, raw in state(SUMMARY_ROW):
             self.summarized = dict(_SUMMARIZED.iter_unpack(raw))
         for _, raw in state(CLEANING_ROW):
@@ -297,7 +322,7 @@ class Replica:
 
     def unsaved(self) -> list[StateRow]:
         """The changes of the state outside the map since the last call, as rows for a checkpoint; None: remove."""
-        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-4:]]
+        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-5:]]
         self._unsaved_state = []
         for gsn, is_there in self._unsaved_recent.items():
             key = RECENT_ROWS + gsn.to_bytes(8)
@@ -432,6 +457,7 @@ class Replica:
     def check_invariants(self) -> None:
         self.coordinator.check_marks()
         assert self.cleaned <= self.coordinator.floor, "DBS-12"
+        assert self.cold is None or self.coordinator.floor <= self.cold.copied.version, "DBS-20"
         assert len(self.recent) <= self._keep, "more recent decisions than configured"
 
 

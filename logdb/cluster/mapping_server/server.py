@@ -39,7 +39,7 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import ByObject
 from logdb.cores.context import ClientContext, Timer
-from logdb.cores.effects import Address, Effect, Event, Journal, Received, TimerFired
+from logdb.cores.effects import Address, Archived, Effect, Event, Journal, Received, TimerFired
 from logdb.store.key_map import KeyMap
 from logdb.store.records import TxnId
 
@@ -110,17 +110,14 @@ class MappingServer:
                 self.log.ring()
             else:
                 self._context.fire_timers()
+        elif type(event) is Archived:
+            self.compactor.archiver.on_archived(event)
         return self.effects()
 
     def effects(self) -> list[Effect]:
         """The effects of the event, with its answers and verdicts in batches. If a client waits for the log, its next
         records are awaited."""
-        if (
-            self.verdicts.is_awaited
-            or self.reads.is_awaited
-            or self.contention.is_awaited
-            or self.sweeper.is_awaited
-        ):
+        if self.verdicts.is_awaited or self.reads.is_awaited or self.contention.is_awaited or self.sweeper.is_awaited:
             self.follower.expedite()
         self.answers.flush()
         self.verdicts.flush()

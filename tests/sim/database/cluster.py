@@ -23,6 +23,7 @@ from logdb.log.requests import ClientConfig
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, Place, decode_commit, digest
 from tests.sim.cluster import Cluster, Shape
+from tests.sim.database.cold import SimulatedColdTier
 from tests.sim.database.floors import Floors
 from tests.sim.database.tables import Drive
 from tests.sim.engines import simulation_of
@@ -37,7 +38,9 @@ PLACEMENTS: tuple[Placement | None, ...] = (None, None, ByHash((1, 2)), ByPrefix
 @dataclass(frozen=True, slots=True)
 class Top:
     """The database of a cluster. `peers`: whether mapping servers take checkpoints from each other. `disk`: whether
-    they have one, with a checkpoint every `every_s` seconds (of 20 ms) or `overlay_bytes`."""
+    they have one, with a checkpoint every `every_s` seconds (of 20 ms) or `overlay_bytes`. `cold`: how many of the
+    servers, from the last one on, know that the cluster has a cold tier.
+    """
 
     servers: int = 2
     clients: int = 2
@@ -51,6 +54,7 @@ class Top:
     every_s: float = 2.0
     takeover: float = 6.0
     sweep: float = 0.0
+    cold: int = 0
 
 
 class DatabaseCluster(Cluster):
@@ -76,6 +80,7 @@ class DatabaseCluster(Cluster):
         self.is_calm = False
         self._leases: dict[tuple[Address, Any], tuple[int, int]] = {}
         self.at_ending: Callable[[Process], None] | None = None
+        self.cold_tier = SimulatedColdTier(world, world.draw("cold tier"))
         self.archive: dict[int, LogRecord] = {}
         self.values: dict[bytes, bytes] = {}
         for address in self._servers:
@@ -132,6 +137,7 @@ class DatabaseCluster(Cluster):
             gather_ns=unit,
             lease_ns=20 * unit,
             takeover_ns=int(top.takeover * unit),
+            has_cold_tier=address in self._servers[max(top.servers - top.cold, 0) :],
             sweep_ns=int(top.sweep * unit),
         )
 
@@ -206,6 +212,9 @@ class DatabaseCluster(Cluster):
                     at = server.replica.applied
                     what = f"{config.address} trims to {request.gsn} at {at}, where {cleaned} is allowed"
                     raise Failure("DBS-12: the log is trimmed after the ENDING", what)
+                if self.floors.copied is not None and request.gsn > max(self.floors.attached, self.cold_tier.through):
+                    what = f"{config.address} trims to {request.gsn}, {self.cold_tier.through} is in the cold tier"
+                    raise Failure("DBS-20: the log is trimmed after the copy", what)
             elif type(request) is log.Append and request.records[0][0] == BEGINNING and judged[0] is not request:
                 judged[0] = request
                 before = decode_beginning(request.records[0][1]).before
@@ -235,6 +244,7 @@ class DatabaseCluster(Cluster):
     def _add_mapping(self, address: Address) -> Process:
         server = self._add(self.mapping, address, "mapping", self._mapping_core(address))
         server.watch, server.on_stop = self._look, self._restart_empty
+        server.on_archive = self.cold_tier.archive
         if self.top.disk:
             drive = self.drives[address] = Drive(server, self.top.overlay_bytes, self.top.every_s)
             server.on_end = drive.crash
@@ -322,6 +332,7 @@ class DatabaseFaults(Faults):
         for drive in self.cluster.drives.values():
             drive.is_full, drive.trap = False, None
         self.cluster.at_ending = None
+        self.cluster.cold_tier.heal()
         super().heal()
 
     def _mapping(self) -> Process | None:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from logdb.cluster.compaction.cold_records import Attached, Copied, decode_cold
 from logdb.cluster.compaction.records import decode_beginning, decode_ending
 from logdb.log.contract import Batch, LogRecord
-from logdb.store.records import BEGINNING, ENDING, PIN, decode_pin
+from logdb.store.records import BEGINNING, COLD, ENDING, PIN, decode_pin
 
 
 class Floors:
-    """The state after `through`. `floor`: the oldest readable version; `cleaned`: records before it may be trimmed."""
+    """The state after `through`. `floor`: the oldest readable version; `cleaned`: records before it may be trimmed;
+    `copied`: versions from `attached` up to it are in the cold tier, None without one; `segments`: the number of its
+    segments."""
 
     def __init__(self) -> None:
         self.through = self.floor = self.cleaned = 0
-        self.begun = 0
+        self.begun = self.segments = self.attached = 0
+        self.copied: int | None = None
         self._pins: dict[str, int] = {}
         self._moments: list[tuple[int, int, int]] = [(0, 0, 0)]
 
@@ -40,9 +44,18 @@ class Floors:
                 self._pins[name] = version
         elif tag == BEGINNING:
             self.begun = gsn
-            self.floor = max(self.floor, min([decode_beginning(payload).before, gsn - 1, *self._pins.values()]))
+            copied = () if self.copied is None else (self.copied,)
+            self.floor = max(
+                self.floor, min([decode_beginning(payload).before, gsn - 1, *self._pins.values(), *copied])
+            )
         elif tag == ENDING and decode_ending(payload) == self.begun:
             self.begun, self.cleaned = 0, self.floor
+        elif tag == COLD:
+            cold = decode_cold(payload)
+            if isinstance(cold, Attached) and self.copied is None:
+                self.copied = self.attached = self.floor
+            elif isinstance(cold, Copied) and cold.number == self.segments + 1:
+                self.copied, self.segments = cold.version, cold.number
         else:
             return
         self._moments.append((gsn, self.floor, self.cleaned))

@@ -19,6 +19,7 @@ from logdb.cluster.client import requests as calls
 from logdb.cluster.client.commit_client import CommitClient, PendingCommit
 from logdb.cluster.client.leases import Leases
 from logdb.cluster.client.read_client import ReadClient
+from logdb.cluster.compaction.archiver import Archiver
 from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.compactor import Compactor, Phase
 from logdb.cluster.compaction.records import encode_ending
@@ -607,6 +608,29 @@ def summarize_without_rows_of_other_shards(right: Any, summarizer: Summarizer, s
 def summarize_without_aborted_records(right: Any, summarizer: Summarizer, summary: Any) -> Any:
     """A shard's summary lists no aborted records."""
     return right(summarizer, summary._replace(aborted=()))
+
+
+# ---- the cold tier
+
+
+@planted(Archiver, "_write", seed=13)
+def trim_before_the_copy_is_verified(right: Any, archiver: Archiver, *segment: Any) -> Any:
+    """A segment is stated in the log while it is being written."""
+    steps = right(archiver, *segment)
+    archiver._context.out.append(next(steps))
+    yield from steps
+
+
+@planted(Replica, "compactable", seed=48)
+def compact_what_the_cold_tier_lacks(right: Any, one: Replica, before: int) -> int:
+    """The floor of a compaction may pass what the tier has."""
+    return one.coordinator.oldest_needed(before)
+
+
+@planted(Ledger, "is_aborted")
+def copy_commits_that_were_refused(right: Any, ledger: Ledger, gsn: int) -> bool:
+    """The tier has commits that were not applied, too."""
+    return False
 
 
 # ---- several ranges in one request

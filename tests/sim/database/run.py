@@ -64,6 +64,8 @@ OVERTAKING = ("pause who compacts",) * 3 + ("pause who ends a compaction",) * 3 
 CRASHING = ("kill mapping in mid checkpoint",) * 4 + ("lose mapping disk",)
 """Faults that are combined with compactions in some seeds: another server takes over; tables are written in part."""
 
+TIERED = 0.4
+"""The share of seeds with a cold tier."""
 DISKS = 0.7
 """The share of seeds in which mapping servers have a disk."""
 
@@ -138,6 +140,10 @@ class Simulation(LogSimulation):
             takeover=draw.choice((6.0, 9.0)),
         )
         self.plan = replace(self.plan, top=top)
+        draw = self.world.draw("cold tier of servers")
+        if draw.random() < TIERED:
+            top = replace(top, cold=draw.randint(1, top.servers))
+            self.plan = replace(self.plan, top=top)
         draw = self.world.draw("retention")
         if draw.random() < SWEEPING:
             load = self.plan.load
@@ -336,6 +342,7 @@ class Simulation(LogSimulation):
         if oldest > 1:
             self._rebuild(limit)
         self._count(truth)
+        cluster.cold_tier.check(replayed.versions)
         check_decisions(truth, fresh)
         check_verdicts(self.history, truth, replayed)
         self._check_shards(truth, replayed)

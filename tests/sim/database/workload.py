@@ -369,8 +369,17 @@ class Application:
         op.label = f"{op.what} {op.invoked}"
         deadline = self.deadline(op)
         result = yield requests.Commit(
-            writes, op.snapshot, op.label, sorted(op.reads), list(op.scans), op.conditions, op.txn,
-            deadline=deadline, deletes=deletes, appended=len(op.appended), folds=op.folds,
+            writes,
+            op.snapshot,
+            op.label,
+            sorted(op.reads),
+            list(op.scans),
+            op.conditions,
+            op.txn,
+            deadline=deadline,
+            deletes=deletes,
+            appended=len(op.appended),
+            folds=op.folds,
         )
         self.world.counts["range deletes"] += len(deletes)
         self._expect(op, result, requests.Committed, Unavailable, OutcomeUnknown)
