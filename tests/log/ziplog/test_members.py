@@ -238,6 +238,22 @@ def test_late_reports_of_a_lost_disk_count_for_nothing() -> None:
     assert log.proposed() == [(1, 3)], "it does not seem alive, either"
 
 
+@pytest.mark.parametrize("number", [0, 4])
+def test_a_late_report_of_a_removed_server_does_not_register_its_lost_disk(number: int) -> None:
+    """Else the server that runs at this address seems lost, and is a member never again."""
+    state = a_log()
+    log = Reporting(state)
+    lost = state.servers[4].nonce
+    state.apply(c.Register(NOW, 999, "s4"))
+    assert 4 not in state.servers
+    state = MembershipState.from_bytes(state.to_bytes())
+    late = Report(number, lost, 0, 0, False, False, 0, 0, 0, 1, 0, 0, ())
+    log.leader.on_report(late, "s4", state, NOW)
+    assert log.leader.commands == []
+    state.apply(c.Register(NOW, lost, "s4"))
+    assert spares(state) == [3, 5, SERVERS + 1]
+
+
 def test_a_replica_is_added_behind_the_members() -> None:
     state = a_log()
     drain(state)

@@ -89,12 +89,12 @@ class Leader:
 
     def on_report(self, report: Report, sender: Address, state: MembershipState, now: int) -> None:
         """A server reports its state."""
+        if report.nonce in state.lost:
+            return  # it comes late: what it reports was on the disk that is lost (ZIP-11)
         server = next((one for one in state.servers.values() if one.nonce == report.nonce), None)
         if server is None:
             self._propose(report.nonce, c.Register(now, report.nonce, sender), now)
             return
-        if server.is_gone:
-            return  # it comes late: what it reports was on the disk that is lost
         self._reports[server.server] = report, now
         config = state.shards.get(server.shard)
         if report.change < state.change or report.server != server.server:

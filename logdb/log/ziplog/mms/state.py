@@ -51,7 +51,8 @@ class MemberChange(NamedTuple):
 class MembershipState:
     """The state after a command. `change`: how many commands have changed the configuration or the epoch. `barriers`:
     (version, the numbers of the servers that have to enter it before shards that joined in it are opened). `changing`:
-    by shard, the change of its members that its next view carries out."""
+    by shard, the change of its members that its next view carries out. `lost`: the nonces of all disks that are lost,
+    also of servers that were removed since (ZIP-11)."""
 
     def __init__(self, interval_ns: int) -> None:
         self.interval_ns = interval_ns
@@ -64,6 +65,7 @@ class MembershipState:
         self.barriers: list[tuple[int, tuple[int, ...]]] = []
         self.changing: dict[int, MemberChange] = {}
         self.results: dict[int, Result] = {}
+        self.lost: list[int] = []
 
     @property
     def opened(self) -> int:
@@ -154,11 +156,12 @@ class MembershipState:
         return self.results[request]
 
     def _register(self, nonce: int, address: Address) -> None:
-        if any(server.nonce == nonce for server in self.servers.values()):
+        if nonce in self.lost or any(server.nonce == nonce for server in self.servers.values()):
             return
         for server in list(self.servers.values()):
-            if server.address == address:
+            if server.address == address and not server.is_gone:
                 server.is_gone = True
+                self.lost.append(server.nonce)
                 if not server.shard:
                     del self.servers[server.server]
         self.servers[self.next_server] = Server(self.next_server, address, nonce)
