@@ -13,7 +13,7 @@ import pytest
 
 import logdb
 from benchmarks.tpcc import embedded, logdb_terminal, sqlite_terminal
-from benchmarks.tpcc.logdb_terminal import LogDBTerminal, key_of
+from benchmarks.tpcc.logdb_terminal import LogDBTerminal, _payment, key_of
 from benchmarks.tpcc.measuring import Measured, Turn, rows
 from benchmarks.tpcc.sqlite_terminal import SqliteTerminal
 from benchmarks.tpcc.workload import (
@@ -90,7 +90,7 @@ def test_embedded_databases_take_turns(tmp_path: Path) -> None:
 
 def test_a_lost_order_and_a_lost_payment_break_conditions(db: logdb.Database) -> None:
     db.delete(key_of("orders", 1, 1, SCALE.orders))
-    db.put(key_of("warehouse", 2), json.dumps({"ytd": 7}).encode())
+    db.put(key_of("ytd", 2), b"7")
     broken = ["condition 2: district 1, 1", "condition 4: district 1, 1", "condition 1: warehouse 2"]
     assert logdb_terminal.violations(db, SCALE) == broken
     db.close()
@@ -117,6 +117,17 @@ def test_an_order_of_an_item_that_does_not_exist_changes_nothing(db: logdb.Datab
     terminal, before = LogDBTerminal(db), dict(db.scan())
     assert terminal.new_order(NewOrder(1, 1, 1, (Line(1, 1, 2), Line(0, 1, 1)))) == 0
     assert dict(db.scan()) == before
+    terminal.close()
+
+
+def test_payments_of_one_district_do_not_conflict(db: logdb.Database) -> None:
+    terminal = LogDBTerminal(db)
+    with db.transaction() as txn:
+        _payment(txn, Payment(1, 3, Customer(1, 3, 5, ""), 400))
+        terminal.payment(Payment(1, 3, Customer(1, 3, 6, ""), 70))
+        terminal.new_order(NewOrder(1, 3, 7, (Line(1, 1, 2),)))
+    assert (db[key_of("ytd", 1)], db[key_of("ytd", 1, 3)]) == (b"470", b"470")
+    assert logdb_terminal.violations(db, SCALE) == []
     terminal.close()
 
 
