@@ -144,7 +144,7 @@ def test_a_node_that_has_lost_its_data_takes_its_place_again(tmp_path: Path, eng
 def test_a_failed_sync_of_one_server_ends_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    cluster = Cluster.of_shape(tmp_path, shape(engine), suspect_after_ms=2_000)
+    cluster = Cluster.of_shape(tmp_path, shape(engine), suspect_after_ms=5_000)
     cluster.start(shards=1)
     try:
         node = cluster.servers["n1"]
