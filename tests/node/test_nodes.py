@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,17 +145,20 @@ def test_a_node_that_has_lost_its_data_takes_its_place_again(tmp_path: Path, eng
 def test_a_failed_sync_of_one_server_ends_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    cluster = Cluster.of_shape(tmp_path, shape(engine), suspect_after_ms=5_000)
+    cluster = Cluster.of_shape(tmp_path, shape(engine))
     cluster.start(shards=1)
     try:
-        node = cluster.servers["n1"]
-        server = [server for server in node.servers if server.role.has_journals][-1]
-        monkeypatch.setattr(node.disk, "sync", failing_below(server.config.data))
-        with logdb.connect(endpoints(cluster), timeout=60) as db:
-            while not cluster.running["n1"].done():
-                db.put(b"k", b"v")
+        with cluster.connect() as log:
+            (shard,) = log.configuration().shards
+        server = cluster.configs[cluster.name_of(shard.members[-1].address)]
+        node = cluster.servers[server.name]
+        monkeypatch.setattr(node.disk, "sync", failing_below(server.data))
+        with logdb.connect(endpoints(cluster), timeout=1) as db:
+            while not cluster.running[server.name].done():
+                with suppress(logdb.Unavailable, logdb.OutcomeUnknown):
+                    db.put(b"k", b"v")
         with pytest.raises(LogFailed, match="Input/output error"):
-            cluster.running.pop("n1").result()
+            cluster.running.pop(server.name).result()
         cluster.check()
     finally:
         monkeypatch.undo()
