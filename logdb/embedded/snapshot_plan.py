@@ -28,7 +28,7 @@ from google_crc32c import value
 
 from logdb.embedded.aborted import aborted_in
 from logdb.embedded.backend import EmbeddedBackend
-from logdb.embedded.cold.tier import ColdSegment, ColdTier
+from logdb.embedded.cold.tier import ColdSegment, ColdTier, segment_name
 from logdb.embedded.external_leases import LeaseOwner, make_folder, process_owner, remove_folder, sweep
 from logdb.errors import Corruption, NotADatabase, Unavailable
 from logdb.log.contract import LogRecord
@@ -243,7 +243,7 @@ def files(host: EmbeddedBackend, first: int, end: int) -> list[PlannedFile]:
         for segment, part_first, part_end in cold.log.segments(first, min(end, local)):
             part, write = segment.part, functools.partial(_write_cold, cold.tier, segment)
             origin = cold.tier.place.location(part.name)
-            found.append(PlannedFile(part.name, origin, part_first, part_end, part.size, write))
+            found.append(PlannedFile(segment_name(part.first), origin, part_first, part_end, part.size, write))
     for path, part_first, part_end in log.store.files(local, end):
         link = functools.partial(_link, path)
         found.append(PlannedFile(path.name, str(path), part_first, part_end, path.stat().st_size, link))

@@ -1,8 +1,11 @@
 """Segments of a log in a cold tier: a directory or an object store with a file for each segment, and a manifest.
 
-    00000000000000000001.log       a segment, as the log's own file (`log/segments/FORMAT.md`)
-    00000000000000000001.aborted   which of its commit records were not applied: GSNs as u64
-    cold.json                      the manifest: written after the files that it names
+    00000000000000000001-CRC.log       a segment, as the log's own file (`log/segments/FORMAT.md`)
+    00000000000000000001-CRC.aborted   which of its commit records were not applied: GSNs as u64
+    cold-0000000001-CRC.json           the manifest of generation 1: written after the files that it names
+
+No name is given to two contents, so a write that a store carries out late replaces nothing. `cold.json` is the manifest of
+earlier versions of LogDB, of generation 0.
 
 Invariants:
 
@@ -10,11 +13,15 @@ COLD-1  The segments of a manifest follow each other without a gap.
 COLD-2  The log trims only records of segments that the manifest names, after their files were read back.
 COLD-3  A segment that a manifest names is never written again.
 COLD-4  A fold that starts at an era gives every version from its floor on.
+COLD-5  The manifest of the highest generation counts. A writer withdraws its manifest unless, once it is written, it is the
+        only one since the generation that it continues. So of two writers at most one continues a generation.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import sys
 import threading
 from array import array
@@ -29,8 +36,8 @@ from logdb.backups.places import STAGING_SUFFIX, Place
 from logdb.errors import ColdTierError, Corruption, UnsupportedFormat
 from logdb.log.segments.segment import STORE_SUFFIX
 
-MANIFEST: Final = "cold.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
+_MANIFEST: Final = re.compile(r"cold(?:-([0-9]{10})-[0-9a-f]{8})?\.json")
 _ABORTED_SUFFIX: Final = ".aborted"
 
 
@@ -58,8 +65,9 @@ class Era(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """The content of a manifest. `source`: the database, for people."""
+    """The content of a manifest. `generation`: the number of changes before it. `source`: the database, for people."""
 
+    generation: int
     log_id: str
     source: str
     segments: tuple[ColdSegment, ...]
@@ -89,17 +97,28 @@ class Manifest(NamedTuple):
 
 
 def segment_name(first: int) -> str:
-    """The name of the file of a segment."""
+    """The name of a local copy of a segment."""
     return f"{first:020d}{STORE_SUFFIX}"
+
+
+def manifests(place: Place) -> dict[str, int]:
+    """The generation of each manifest in a place, by its name. Raises Unavailable."""
+    found = ((name, _MANIFEST.fullmatch(name)) for name in place.sizes())
+    return {name: int(match[1] or 0) for name, match in found if match is not None}
 
 
 def read_manifest(place: Place) -> Manifest | None:
     """The manifest in a place, None if there is none. Raises Corruption, UnsupportedFormat, Unavailable."""
-    try:
-        document = place.read(MANIFEST)
-    except FileNotFoundError:
-        return None
-    return _decoded(document, place.location(MANIFEST))
+    gone = ""
+    while generations := manifests(place):
+        newest = max(generations, key=lambda name: (generations[name], name))
+        try:
+            return _decoded(place.read(newest), place.location(newest))
+        except FileNotFoundError:
+            if newest == gone:
+                raise Corruption(place.location(newest), None, "the file is missing") from None
+            gone = newest  # replaced after it was listed
+    return None
 
 
 def _decoded(document: bytes, path: str) -> Manifest:
@@ -111,7 +130,8 @@ def _decoded(document: bytes, path: str) -> Manifest:
         if checksum != _checksum({"format": version, **fields}):
             raise Corruption(path, None, "it does not match its checksum")
         segments = tuple(ColdSegment(Part(*part), crc) for part, crc in fields["segments"])
-        manifest = Manifest(fields["log_id"], fields["source"], segments, tuple(Era(*era) for era in fields["eras"]))
+        eras = tuple(Era(*era) for era in fields["eras"])
+        manifest = Manifest(fields.get("generation", 0), fields["log_id"], fields["source"], segments, eras)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corruption(path, None, f"it is not the manifest of a cold tier ({error})") from error
     ends = [manifest.first, *(segment.part.end for segment in segments)]
@@ -135,6 +155,10 @@ class ColdTier:
     def __init__(self, place: Place, log_id: bytes) -> None:
         self.place, self.log_id = place, log_id
         self._manifest: Manifest | None = None
+        self._continued: Manifest | None = None
+        self._attempts: dict[str, int] = {}
+        self._withdrawn: set[str] = set()
+        self._lock = threading.Lock()
         self._writing = threading.Lock()
 
     @property
@@ -156,58 +180,125 @@ class ColdTier:
         return found
 
     def load(self) -> Manifest | None:
-        """Read the manifest; None for an empty tier. Raises ColdTierError (it is of another database), Corruption,
-        UnsupportedFormat, Unavailable."""
+        """Read the manifest; None for an empty tier. What was read or written meanwhile and is newer stays. Raises
+        ColdTierError (it is of another database), Corruption, UnsupportedFormat, Unavailable."""
+        found = self._read()
+        with self._lock:
+            known = self._manifest
+            if found is not None and known is not None and found.generation < known.generation:
+                return known
+            if found is not None:
+                self._manifest = found
+            return found
+
+    def _read(self) -> Manifest | None:
         found = read_manifest(self.place)
         if found is not None and found.log_id != self.log_id.hex():
             raise ColdTierError(
                 f"{self.location} is the cold tier of another database ({found.source}); use another place"
             )
-        if found is not None or self._manifest is None:
-            self._manifest = found
         return found
 
     # ---- writing
 
-    def begin(self, source: str, era: Era) -> None:
-        """Write the manifest of an empty tier. Raises ColdTierError, Unavailable."""
-        files = [name for name in self.place.sizes() if not name.endswith(STAGING_SUFFIX)]
-        if files:
-            raise ColdTierError(f"{self.location} is not a cold tier, and not empty (it has {min(files)!r})")
-        self._write(Manifest(self.log_id.hex(), source, (), (era,)))
+    def agree(self) -> Manifest | None:
+        """Read the manifest that the next change continues. Raises as `load`."""
+        with self._writing:
+            self._withdraw()
+            found = self._read()
+            newest = sorted(name for name, its in manifests(self.place).items() if found and its == found.generation)
+            if len(newest) > 1:
+                raise ColdTierError(
+                    f"{self.location} has two manifests of one generation, of two copies of this database: remove one of"
+                    f" {newest[0]} and {newest[1]}"
+                )
+            self._continued = found
+            self._publish(found)
+            return found
 
-    def add_era(self, era: Era) -> None:
+    def _publish(self, manifest: Manifest | None) -> None:
+        if manifest is not None:
+            with self._lock:
+                self._manifest = manifest
+
+    def begin(self, source: str, era: Era) -> Manifest:
+        """Write the manifest of an empty tier. Raises ColdTierError, Unavailable."""
+        with self._writing:
+            files = [name for name in self.place.sizes() if not name.endswith(STAGING_SUFFIX)]
+            if files:
+                raise ColdTierError(f"{self.location} is not a cold tier, and not empty (it has {min(files)!r})")
+            return self._write(Manifest(0, self.log_id.hex(), source, (), (era,)))
+
+    def add_era(self, era: Era) -> Manifest:
         """Note where a fold can start. Raises ColdTierError, Unavailable, Corruption."""
         with self._writing:
             manifest = self._unchanged()
-            if era.floor > manifest.eras[-1].floor:
-                self._write(manifest._replace(eras=(*manifest.eras, era)))
+            if era.floor <= manifest.eras[-1].floor:
+                return manifest
+            return self._write(manifest._replace(eras=(*manifest.eras, era)))
 
-    def add(self, data: bytes, first: int, end: int, times: tuple[int, int], aborted: Sequence[int]) -> None:
+    def add(self, data: bytes, first: int, end: int, times: tuple[int, int], aborted: Sequence[int]) -> Manifest:
         """Write a segment, read it back, and name it in the manifest. Raises ColdTierError, Unavailable, Corruption."""
         with self._writing:
             manifest = self._unchanged()
             assert first == manifest.end, f"COLD-1: {first} after {manifest.end}"
-            part = Part(segment_name(first), first, end, *times, len(data), value(data))
+            crc = value(data)
+            part = Part(f"{first:020d}-{crc:08x}{STORE_SUFFIX}", first, end, *times, len(data), crc)
             content = _little_endian(array("Q", aborted)).tobytes()
             segment = ColdSegment(part, value(content))
             self.place.write(segment.aborted_name, content)
             self.place.write(part.name, data)
             self.read(segment)
             self.aborted(segment)
-            self._write(manifest._replace(segments=(*manifest.segments, segment)))
+            return self._write(manifest._replace(segments=(*manifest.segments, segment)))
 
     def _unchanged(self) -> Manifest:
         """The manifest, which no other process has changed since it was read here. Raises ColdTierError."""
-        known = self.manifest
-        if self.load() != known:
-            raise ColdTierError(f"{self.location} was changed by another process: a copy of this database writes there")
+        known = self._continued
+        if known is None or self._others(manifests(self.place)):
+            self._read()  # another database
+            raise self._changed()
         return known
 
-    def _write(self, manifest: Manifest) -> None:
-        self._manifest = None  # the outcome of a write that fails is unknown
-        self.place.write(MANIFEST, _encoded(manifest))
-        self._manifest = manifest
+    def _others(self, generations: dict[str, int]) -> bool:
+        """Whether another process has changed the manifest that is continued."""
+        known = self._continued
+        behind = -1 if known is None else known.generation
+        return any(its > behind for name, its in generations.items() if name not in self._attempts)
+
+    def _changed(self) -> ColdTierError:
+        return ColdTierError(f"{self.location} was changed by another process: a copy of this database writes there")
+
+    def _write(self, manifest: Manifest) -> Manifest:
+        """Write the manifest that continues `_continued` (COLD-5)."""
+        before = 0 if self._continued is None else self._continued.generation
+        generation = max(before, *self._attempts.values(), 0) + 1  # a write that failed may yet be carried out
+        manifest = manifest._replace(generation=generation)
+        content = _encoded(manifest)
+        name = f"cold-{generation:010d}-{value(content):08x}.json"
+        self._attempts[name] = generation
+        self.place.write(name, content)
+        generations = manifests(self.place)
+        if name not in generations or self._others(generations):
+            self._withdrawn.add(name)
+            self._withdraw()
+            self._read()  # another database
+            raise self._changed()
+        self._continued, self._attempts = manifest, {}
+        self._publish(manifest)
+        for old, its in generations.items():
+            if its < before:  # a reader may be about to read the one before
+                self._remove(old)
+        return manifest
+
+    def _withdraw(self) -> None:
+        while self._withdrawn:
+            self._remove(next(iter(self._withdrawn)))
+            self._withdrawn.pop()
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.place.remove(name)
 
     # ---- reading
 

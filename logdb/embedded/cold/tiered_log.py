@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from logdb.embedded.aborted import aborted_in
-from logdb.embedded.cold.tier import ColdSegment, ColdTier
+from logdb.embedded.cold.tier import ColdSegment, ColdTier, segment_name
 from logdb.embedded.state_machine import StateMachine
 from logdb.log.contract import LogRecord, Trimmed, always_false
 from logdb.log.local.local_log import LocalLog
@@ -47,7 +47,7 @@ class SegmentCache:
 
     def _fetched(self, cold: ColdSegment) -> Segment:
         data = self._tier.read(cold)
-        path = self._make_folder() / cold.part.name
+        path = self._make_folder() / segment_name(cold.part.first)
         path.write_bytes(data)
         try:
             segment = Segment.open(path, self._tier.log_id, Disk(), writable=False)

@@ -65,13 +65,12 @@ class Uploader:
     def _agree(self) -> Manifest:
         """The manifest, which belongs to this log: it has what the log has trimmed, and no other records."""
         tier, store = self._tier, self._log.store
-        found = tier.load()
+        found = tier.agree()
         if found is None:
             if tier.known is not None:
                 raise ColdTierError(f"{tier.location} has lost its manifest; nothing more is trimmed")
             coordinator = self._machine.coordinator
-            tier.begin(self._machine.path, Era(store.base, coordinator.floor, coordinator.compacted_at))
-            found = tier.manifest
+            found = tier.begin(self._machine.path, Era(store.base, coordinator.floor, coordinator.compacted_at))
         if found != self._agreed:
             self._check(found)
         self._agreed = found
@@ -108,8 +107,7 @@ class Uploader:
                         return
                     self._add(segment)
                 while self._new_eras:
-                    self._tier.add_era(self._new_eras[0])
-                    self._agreed = self._tier.manifest
+                    self._agreed = self._tier.add_era(self._new_eras[0])
                     del self._new_eras[0]
             self.failures = 0
 
@@ -130,8 +128,7 @@ class Uploader:
         times = segment.time(first), segment.time(end - 1)
         with segment.path.open("rb") as file:
             data = file.read(segment.length)
-        self._tier.add(data, first, end, times, aborted_in(self._machine, first, end))
-        self._agreed = self._tier.manifest
+        self._agreed = self._tier.add(data, first, end, times, aborted_in(self._machine, first, end))
 
     def release(self, era: Era) -> bool:
         """Copy the records before `era.first`, which a compaction has left. Returns whether they may be trimmed now;

@@ -17,12 +17,14 @@ class Killed(BaseException):
 
 
 class FailingPlace(Place):
-    """A directory. `before`: called with the kind of each operation and its file before it is done."""
+    """A directory. `before`: called with the kind of each operation and its file before it is done. `writing`: the file
+    that was written last, or that is being written, and its content."""
 
     def __init__(self, path: Path) -> None:
         self._place = DirectoryPlace(path)
         self.before: Callable[[str, str], None] = lambda kind, name: None
         self.operations: list[tuple[str, str]] = []
+        self.writing = "", b""
 
     def _next(self, kind: str, name: str) -> None:
         self.operations.append((kind, name))
@@ -40,6 +42,7 @@ class FailingPlace(Place):
         return self._place.read(name)
 
     def write(self, name: str, content: bytes) -> None:
+        self.writing = name, content
         self._next("write", name)
         self._place.write(name, content)
 

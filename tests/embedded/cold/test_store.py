@@ -49,7 +49,7 @@ def test_the_segments_of_a_server_are_in_the_store(tmp_path: Path, store: Thread
             server.terminate()
     assert server.returncode == 0
     names = fsspec.filesystem("s3", skip_instance_cache=True).ls(f"{BUCKET}/tier")
-    assert [name.rpartition("/")[2] for name in names][-1] == "cold.json"
+    assert [name.rpartition("/")[2] for name in names][-1].startswith("cold-")
     logdb.restore(f"{BUCKET}/tier", tmp_path / "restored")
     with logdb.open(tmp_path / "restored") as restored:
         assert dict(restored.scan()) == states[max(states)]
@@ -57,5 +57,5 @@ def test_the_segments_of_a_server_are_in_the_store(tmp_path: Path, store: Thread
     store.stop()
     with logdb.open(tmp_path / "db") as db:
         db.put(b"k00", b"written while the store is down")
-        with pytest.raises(logdb.Unavailable, match=r"cold\.json cannot be read"):
+        with pytest.raises(logdb.Unavailable, match="cannot be listed"):
             db.at(min(states))

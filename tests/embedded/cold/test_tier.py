@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 import logdb
-from logdb.embedded.cold import uploader
-from logdb.embedded.cold.tier import MANIFEST
+from logdb.backups.places import Place
+from logdb.embedded.cold import tier, uploader
 from tests.embedded.cold.places import Killed, down, failing
 from tests.embedded.cold.test_history import SMALL, States, check, check_feed, write
 from tests.harness.opening import host_of, open_database
@@ -141,7 +141,7 @@ def test_a_damaged_object_is_named_and_other_versions_are_read(tmp_path: Path) -
 
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     filled(tmp_path, States()).close()
-    manifest = tmp_path / "tier" / MANIFEST
+    manifest = max((tmp_path / "tier").glob("cold-*.json"))
     fields = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**fields, "source": "elsewhere"}))
     with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
@@ -191,6 +191,106 @@ def test_of_two_copies_of_a_database_one_may_write(tmp_path: Path) -> None:
         db.compact()
         assert db.stats().cold_failures == 0
         check(db, states, Random(5))
+
+
+def test_a_manifest_that_the_store_writes_late_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, states, late = failing(monkeypatch, tmp_path / "tier"), States(), []
+
+    def time_out(kind: str, name: str) -> None:
+        if kind == "write" and name.endswith(".json"):
+            late.append(place.writing)
+            raise logdb.Unavailable("no answer")
+
+    with filled(tmp_path, states) as db:
+        place.before = time_out
+        write(db, Random(2), states, 20)
+        db.compact()
+        place.before = lambda kind, name: None
+        write(db, Random(3), states, 20)
+        db.compact()
+        place.write(*late[0])
+        check(db, states, Random(4))
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        write(db, Random(5), states, 20)
+        db.compact()
+        assert db.stats().cold_failures == 0
+        check(db, states, Random(6))
+    assert logdb.verify_backup(tmp_path / "tier").damage == []
+
+
+def test_a_slow_reader_keeps_the_newest_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = States()
+    with filled(tmp_path, states) as db:
+        cold = host_of(db).cold
+        assert cold is not None
+        write(db, Random(2), states, 30)
+        read = tier.read_manifest
+
+        def slow(place: Place) -> tier.Manifest | None:
+            found = read(place)
+            monkeypatch.setattr(tier, "read_manifest", read)
+            copy_now(db)
+            return found
+
+        monkeypatch.setattr(tier, "read_manifest", slow)
+        before = cold.tier.known
+        loaded = cold.tier.load()
+        assert before != loaded == cold.tier.known == read(cold.tier.place)
+
+
+def test_of_two_databases_that_begin_a_tier_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, states, other = failing(monkeypatch, tmp_path / "tier"), States(), []
+
+    def meanwhile(kind: str, name: str) -> None:
+        if kind == "write":
+            place.before = lambda kind, name: None
+            other.append(filled(tmp_path, states))
+
+    place.before = meanwhile
+    with pytest.raises(logdb.ColdTierError, match="the cold tier of another database .* use another place"):
+        open_database(tmp_path / "second", cold=tmp_path / "tier")
+    with other[0] as db:
+        check(db, states, Random(1))
+        write(db, Random(2), states, 20)
+        db.compact()
+        assert db.stats().cold_failures == 0
+        check(db, states, Random(3))
+    assert logdb.verify_backup(tmp_path / "tier").damage == []
+    with logdb.open(tmp_path / "second") as db:
+        assert db.stats().cold_bytes is None
+
+
+@pytest.mark.parametrize("suffix", [".aborted", ".log", ".json"])
+def test_of_two_copies_that_write_at_once_one_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    place, states = failing(monkeypatch, tmp_path / "tier"), States()
+    filled(tmp_path, states).close()
+    shutil.copytree(tmp_path / "db", tmp_path / "copy")
+    with (
+        open_database(tmp_path / "db", segment_bytes=SMALL) as db,
+        open_database(tmp_path / "copy", segment_bytes=SMALL) as copy,
+    ):
+        write(copy, Random(3), {}, 30)
+
+        def meanwhile(kind: str, name: str) -> None:
+            if kind == "write" and name.endswith(suffix):
+                place.before = lambda kind, name: None
+                write(db, Random(2), states, 30)
+                db.compact()
+
+        place.before = meanwhile
+        base = host_of(copy).log.oldest()
+        copy.compact()
+        assert host_of(copy).log.oldest() == base
+        write(db, Random(4), states, 30)
+        db.compact()
+        assert db.stats().cold_failures == 0
+        check(db, states, Random(5))
+    assert logdb.verify_backup(tmp_path / "tier").damage == []
+    assert len(list((tmp_path / "tier").glob("*.json"))) == 2
 
 
 def test_a_tier_may_move_and_must_not_lack_records(tmp_path: Path) -> None:
