@@ -23,8 +23,8 @@ from logdb.system.forking import own
 ATTACHED: Final = "COLD"
 """The file in a database directory that names its cold tier."""
 CACHED_OVERLAYS: Final = 4
-"""Maximum size of the segments that a process keeps of a cold tier, besides the one in use, in overlays of the map
-(512 MiB)."""
+"""Maximum size of the segments that a process keeps of a cold tier, besides the one in use, and of the views, in
+overlays of the map (512 MiB)."""
 
 
 def attached_to(path: Path) -> str | None:
@@ -54,9 +54,10 @@ class ColdHistory:
     def __init__(self, machine: StateMachine, place: Place, log_id: bytes, path: Path, *, writable: bool) -> None:
         self._machine, self._path = machine, path
         self.tier = ColdTier(place, log_id)
-        self._cache = SegmentCache(self.tier, self._scratch, CACHED_OVERLAYS * machine.overlay_bytes)
+        cache_bytes = CACHED_OVERLAYS * machine.overlay_bytes
+        self._cache = SegmentCache(self.tier, self._scratch, cache_bytes)
         self.log = TieredLog(machine, self.tier, self._cache)
-        self._views = Views(machine, self.tier, self.log, self._scratch)
+        self._views = Views(machine, self.tier, self.log, self._scratch, cache_bytes)
         self.uploader = Uploader(machine, self.tier) if writable else None
         self.values = Values(self.log.read_record)
         self._folder: Path | None = None

@@ -4,8 +4,8 @@
     00000000000000000001-CRC.aborted   which of its commit records were not applied: GSNs as u64
     cold-0000000001-CRC.json           the manifest of generation 1: written after the files that it names
 
-No name is given to two contents, so a write that a store carries out late replaces nothing. `cold.json` is the manifest of
-earlier versions of LogDB, of generation 0.
+No name is given to two contents, so a write that a store carries out late replaces nothing. `cold.json` is a manifest
+of generation 0, which earlier versions of LogDB wrote.
 
 Invariants:
 
@@ -13,8 +13,8 @@ COLD-1  The segments of a manifest follow each other without a gap.
 COLD-2  The log trims only records of segments that the manifest names, after their files were read back.
 COLD-3  A segment that a manifest names is never written again.
 COLD-4  A fold that starts at an era gives every version from its floor on.
-COLD-5  The manifest of the highest generation counts. A writer withdraws its manifest unless, once it is written, it is the
-        only one since the generation that it continues. So of two writers at most one continues a generation.
+COLD-5  The manifest of the highest generation counts. A writer withdraws its manifest unless, once it is written, it is
+        the only one since the generation that it continues. So of two writers at most one continues a generation.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ def read_manifest(place: Place) -> Manifest | None:
 def _decoded(document: bytes, path: str) -> Manifest:
     try:
         fields: dict[str, Any] = json.loads(document)
-        checksum, version = fields.pop("crc32c"), fields.pop("format")
+        crc, version = fields.pop("crc32c"), fields.pop("format")
         if version > FORMAT:
             raise UnsupportedFormat(path, version, FORMAT)
-        if checksum != _checksum({"format": version, **fields}):
+        if crc != checksum({"format": version, **fields}):
             raise Corruption(path, None, "it does not match its checksum")
         segments = tuple(ColdSegment(Part(*part), crc) for part, crc in fields["segments"])
         eras = tuple(Era(*era) for era in fields["eras"])
@@ -140,12 +140,14 @@ def _decoded(document: bytes, path: str) -> Manifest:
     return manifest
 
 
-def _encoded(manifest: Manifest) -> bytes:
+def encoded(manifest: Manifest) -> bytes:
+    """The content of the file of a manifest."""
     fields = {"format": FORMAT, **manifest._asdict()}
-    return json.dumps({**fields, "crc32c": _checksum(fields)}).encode()
+    return json.dumps({**fields, "crc32c": checksum(fields)}).encode()
 
 
-def _checksum(fields: dict[str, Any]) -> str:
+def checksum(fields: dict[str, Any]) -> str:
+    """The checksum of the fields of a manifest, without itself."""
     return f"{value(json.dumps(fields, sort_keys=True).encode()):08x}"
 
 
@@ -176,11 +178,11 @@ class ColdTier:
         """As `known`, read now if it was not read before. Raises as `load`, and ColdTierError for an empty tier."""
         found = self._manifest or self.load()
         if found is None:
-            raise ColdTierError(f"{self.location} has no manifest ({MANIFEST}): the cold tier was removed or moved")
+            raise ColdTierError(f"{self.location} has no manifest: the cold tier was removed or moved")
         return found
 
     def load(self) -> Manifest | None:
-        """Read the manifest; None for an empty tier. What was read or written meanwhile and is newer stays. Raises
+        """Read the manifest; None for an empty tier. A newer one that was read or written meanwhile stays. Raises
         ColdTierError (it is of another database), Corruption, UnsupportedFormat, Unavailable."""
         found = self._read()
         with self._lock:
@@ -205,12 +207,14 @@ class ColdTier:
         """Read the manifest that the next change continues. Raises as `load`."""
         with self._writing:
             self._withdraw()
-            found = self._read()
+            found, known = self._read(), self._continued
             newest = sorted(name for name, its in manifests(self.place).items() if found and its == found.generation)
             if len(newest) > 1:
+                if found and known and found.generation == known.generation:  # it was alone when it was read or written
+                    return known
                 raise ColdTierError(
-                    f"{self.location} has two manifests of one generation, of two copies of this database: remove one of"
-                    f" {newest[0]} and {newest[1]}"
+                    f"{self.location} has two manifests of one generation, of two copies of this database: remove one"
+                    f" of {newest[0]} and {newest[1]}"
                 )
             self._continued = found
             self._publish(found)
@@ -274,7 +278,7 @@ class ColdTier:
         before = 0 if self._continued is None else self._continued.generation
         generation = max(before, *self._attempts.values(), 0) + 1  # a write that failed may yet be carried out
         manifest = manifest._replace(generation=generation)
-        content = _encoded(manifest)
+        content = encoded(manifest)
         name = f"cold-{generation:010d}-{value(content):08x}.json"
         self._attempts[name] = generation
         self.place.write(name, content)

@@ -25,8 +25,10 @@ from logdb.log.contract import LogRecord, OrderedLog
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.records import COMPACTION, Decision
 
-MAX_VIEWS: Final = 4
-"""Maximum number of views that are not in use."""
+MIN_VIEWS: Final = 4
+"""Number of views that are kept whatever their size."""
+MAX_VIEWS: Final = 64
+"""Maximum number of views that are not in use: each has open files."""
 STRETCH: Final = 50_000
 """Number of records folded between two checks of the overlay."""
 
@@ -56,7 +58,8 @@ class ViewedLog:
 
 
 class View(Reads):
-    """Reads of the versions from `era.floor` to `through`. `users`: the number of reads under way."""
+    """Reads of the versions from `era.floor` to `through`. `users`: the number of reads under way. `size_bytes`: of its
+    files."""
 
     def __init__(self, of: StateMachine, log: TieredLog, log_id: bytes, era: Era, through: int, folder: Path) -> None:
         self.era, self.through, self.users, self._folder = era, through, 0, folder
@@ -65,12 +68,14 @@ class View(Reads):
         machine = StateMachine(of.path, viewed, self._checkpoint, overlay_bytes=of.overlay_bytes)
         super().__init__(machine, Snapshots(machine))
         try:
-            self._fold(log)
+            self.fold(log)
         except BaseException:
             self.close()
             raise
+        self.size_bytes = self._checkpoint.size()
 
-    def _fold(self, log: TieredLog) -> None:
+    def fold(self, log: TieredLog) -> None:
+        """Apply the records of the era. Raises Corruption, Unavailable."""
         machine, coordinator = self.machine, self.machine.coordinator
         checkpointer = Checkpointer(machine, self._checkpoint)
         at = self.era.first
@@ -98,10 +103,14 @@ class View(Reads):
 
 
 class Views:
-    """The views of one database, folded when they are needed. `make_folder`: see `SegmentCache`."""
+    """The views of one database, folded when they are needed: the last ones that were used are kept, up to `max_bytes`,
+    because each fold fetches the segments of its era again. `make_folder`: see `SegmentCache`."""
 
-    def __init__(self, machine: StateMachine, tier: ColdTier, log: TieredLog, make_folder: Callable[[], Path]) -> None:
+    def __init__(
+        self, machine: StateMachine, tier: ColdTier, log: TieredLog, make_folder: Callable[[], Path], max_bytes: int
+    ) -> None:
         self._machine, self._tier, self._log, self._make_folder = machine, tier, log, make_folder
+        self._max_bytes = max_bytes
         self._views: OrderedDict[tuple[int, int], View] = OrderedDict()
         self._lock = threading.Lock()
         self._folding = threading.Lock()
@@ -141,9 +150,13 @@ class Views:
             return view
 
     def _drop_old(self) -> None:
-        idle = [name for name, view in self._views.items() if not view.users]
-        for name in idle if self._closed else idle[: max(len(self._views) - MAX_VIEWS, 0)]:
-            self._views.pop(name).close()
+        for name in [name for name, view in self._views.items() if not view.users]:
+            if self._closed or self._are_too_many():
+                self._views.pop(name).close()
+
+    def _are_too_many(self) -> bool:
+        number, size = len(self._views), sum(view.size_bytes for view in self._views.values())
+        return number > MAX_VIEWS or (number > MIN_VIEWS and size > self._max_bytes)
 
     def close(self) -> None:
         """Remove the views, those in use when their reads end."""

@@ -13,6 +13,7 @@ import pytest
 import logdb
 import logdb.aio
 from logdb.embedded.cold.history import CACHED_OVERLAYS
+from logdb.embedded.cold.views import View
 from tests.harness.opening import host_of, open_database
 from tests.harness.served import Served
 
@@ -196,3 +197,18 @@ def test_the_cache_of_segments_and_views_is_bounded(tmp_path: Path, monkeypatch:
         stats = db.stats()
         assert stats.cold_cache_bytes is not None
         assert stats.cold_cache_bytes < 3 * SMALL + 80_000  # a large value is a segment of its own
+
+
+def test_an_era_is_folded_once_while_its_view_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, states, folded = Random(4), States(), []
+    fold = View.fold
+    monkeypatch.setattr(View, "fold", lambda view, log: (folded.append(view.era), fold(view, log)))
+    with open_database(tmp_path / "db", segment_bytes=SMALL, cold=tmp_path / "tier") as db:
+        for _ in range(6):
+            write(db, random, states, 10)
+            db.compact()
+        check_history(db, states, b"k00")
+        check_history(db, states, b"k01")
+        for version in random.sample(sorted(states), 20):
+            assert db.at(version).get(b"k02") == states[version].get(b"k02")
+        assert len(folded) == len(set(folded)) == 6

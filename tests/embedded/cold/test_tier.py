@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 import logdb
-from logdb.backups.places import Place
+from logdb.backups.places import DirectoryPlace, Place
 from logdb.embedded.cold import tier, uploader
 from tests.embedded.cold.places import Killed, down, failing
 from tests.embedded.cold.test_history import SMALL, States, check, check_feed, write
@@ -249,7 +249,7 @@ def test_of_two_databases_that_begin_a_tier_at_once_one_is_refused(
             other.append(filled(tmp_path, states))
 
     place.before = meanwhile
-    with pytest.raises(logdb.ColdTierError, match="the cold tier of another database .* use another place"):
+    with pytest.raises(logdb.ColdTierError, match=r"the cold tier of another database .* use another place"):
         open_database(tmp_path / "second", cold=tmp_path / "tier")
     with other[0] as db:
         check(db, states, Random(1))
@@ -263,9 +263,7 @@ def test_of_two_databases_that_begin_a_tier_at_once_one_is_refused(
 
 
 @pytest.mark.parametrize("suffix", [".aborted", ".log", ".json"])
-def test_of_two_copies_that_write_at_once_one_may(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
+def test_of_two_copies_that_write_at_once_one_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     place, states = failing(monkeypatch, tmp_path / "tier"), States()
     filled(tmp_path, states).close()
     shutil.copytree(tmp_path / "db", tmp_path / "copy")
@@ -291,6 +289,47 @@ def test_of_two_copies_that_write_at_once_one_may(
         check(db, states, Random(5))
     assert logdb.verify_backup(tmp_path / "tier").damage == []
     assert len(list((tmp_path / "tier").glob("*.json"))) == 2
+
+
+def test_a_copy_that_was_killed_before_it_withdrew_its_manifest(tmp_path: Path) -> None:
+    states = States()
+    filled(tmp_path, states).close()
+    shutil.copytree(tmp_path / "db", tmp_path / "copy")
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        write(db, Random(1), states, 20)
+        db.compact()
+        place = DirectoryPlace(tmp_path / "tier")
+        written = tier.read_manifest(place)
+        assert written is not None
+        copys = f"cold-{written.generation:010d}-00000000.json"
+        place.write(copys, tier.encoded(written._replace(source="copy")))
+        with open_database(tmp_path / "copy", segment_bytes=SMALL) as copy:
+            with pytest.raises(logdb.ColdTierError, match=f"of one generation.*remove one of {copys} and"):
+                copy_now(copy)
+        write(db, Random(2), states, 20)
+        db.compact()
+        assert db.stats().cold_failures == 0
+        check(db, states, Random(3))
+    assert not (tmp_path / "tier" / copys).exists()
+
+
+def test_a_manifest_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
+    states, folder = States(), tmp_path / "tier"
+    filled(tmp_path, states).close()
+    *_, newest = sorted(folder.glob("cold-*.json"))
+    fields = json.loads(newest.read_text())
+    del fields["crc32c"], fields["generation"]
+    fields["format"] = 1
+    for manifest in folder.glob("cold-*.json"):
+        manifest.unlink()
+    (folder / "cold.json").write_text(json.dumps({**fields, "crc32c": tier.checksum(fields)}))
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        check(db, states, Random(2))
+        for seed in range(3):
+            write(db, Random(seed), states, 20)
+            db.compact()
+        check(db, states, Random(4))
+    assert not (folder / "cold.json").exists()
 
 
 def test_a_tier_may_move_and_must_not_lack_records(tmp_path: Path) -> None:
