@@ -74,7 +74,9 @@ class DirectorySource(SnapshotSource):
         if holder in self._leases:
             self._leases[holder].move(version)
         else:
-            self._opened()
+            directory = self._opened().directory
+            assert directory is not None
+            directory.check()
             sweep(self.location)
             self._leases[holder] = ExternalLease(self.location, version, current_application().process)
 

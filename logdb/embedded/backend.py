@@ -219,9 +219,8 @@ class EmbeddedBackend(Reads):
         is_new = place is not None and place.location() != attached
         if is_new:
             self.machine.check_writable()
-        cold = ColdHistory(
-            self.machine, place or place_of(attached or ""), self.log_id, path, writable=not self.read_only
-        )
+        assert self.directory is not None
+        cold = ColdHistory(self.machine, place or place_of(attached or ""), self.directory, writable=not self.read_only)
         if is_new:
             cold.attach()
         reads = TieredReads(self.machine, self.snapshots, cold)

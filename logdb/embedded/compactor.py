@@ -54,7 +54,10 @@ class Compactor:
         with self._one_at_a_time, contextlib.ExitStack() as undo:
             floor = snapshots.at(newest if before is None else before)
             undo.callback(self._end)
-            others = [] if self._directory is None else undo.enter_context(leased_versions(self._directory.path))
+            others: list[int] = []
+            if self._directory is not None:
+                self._directory.check()  # the leases at its path would be those of another database
+                others = undo.enter_context(leased_versions(self._directory.path))
             is_whole = before is None and newest > self._compacted_to and min(self._needed(newest, others)) >= newest
             if is_whole:
                 floor = begin_new_file(machine)

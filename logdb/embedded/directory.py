@@ -11,7 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from logdb.errors import Unavailable
 from logdb.system.directories import LOCK, DirectoryLock, Kind, identify, is_locked, lock, make_identity, prepare
+from logdb.system.disk import Disk
 
 __all__ = ["FORMAT", "IDENTITY", "LOCK", "Directory"]
 
@@ -26,6 +28,7 @@ class Directory:
     def __init__(self, path: Path, log_id: bytes, lock: DirectoryLock | None) -> None:
         self.path, self.log_id, self._lock = path.absolute(), log_id, lock  # the current directory may change
         self.log_path, self.map_path = self.path / "log", self.path / "map"
+        self._identity = Disk().identity(self.path)
 
     @classmethod
     def open(cls, path: Path, *, writable: bool, create: bool = True) -> Directory:
@@ -48,6 +51,16 @@ class Directory:
     def is_written(self) -> bool:
         """Whether some process has the directory open for writing."""
         return is_locked(self.path)
+
+    def check(self) -> None:
+        """Raise Unavailable if the directory was moved: the files at its path are not its own."""
+        try:
+            Disk().check_identity(self.path, self._identity)
+        except OSError as error:
+            raise Unavailable(
+                f"{self.path} was moved or removed while this process has it open: close it, and open it where it"
+                " is now"
+            ) from error
 
     def close(self) -> None:
         """Give up the lock."""

@@ -63,7 +63,8 @@ def make_folder(path: Path, owner: LeaseOwner) -> Path:
     """
     folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"
     try:
-        folder.mkdir(parents=True)
+        folder.parent.mkdir(exist_ok=True)  # not the directory of the database, which may have been moved
+        folder.mkdir()
     except FileNotFoundError:
         raise
     except OSError as error:

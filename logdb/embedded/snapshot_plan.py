@@ -126,6 +126,8 @@ def pin_at(
     owner: LeaseOwner | None = None,
 ) -> DirectoryPlan:
     """As `pin`, of a database that is open. Raises FileNotFoundError too: open it again, the log has been trimmed."""
+    if host.directory is not None:
+        host.directory.check()
     at = host.version() if version is None and time_ns is None else _resolved(host, version, time_ns)
     if since is not None and host.at(since) > at:
         raise ValueError(f"there are no changes after version {since} up to version {at}")

@@ -11,6 +11,7 @@ from logdb.api.inspection import verify
 from logdb.embedded import EmbeddedBackend
 from logdb.log.contract import LogFailed
 from logdb.log.local.local_log import LocalLog
+from spark_export.directory_source import DirectorySource
 
 LOG_ID = bytes(16)
 
@@ -102,3 +103,37 @@ def test_a_database_that_was_moved_leaves_another_one_alone(tmp_path: Path) -> N
         assert dict(again.scan()) == others
     with logdb.open(moved) as again:
         assert dict(again.scan()) == written
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_what_other_processes_would_use_is_refused_after_a_move(tmp_path: Path, is_replaced: bool) -> None:
+    """A backup reads links to the log's files, and a compaction the leases there."""
+    path, moved = tmp_path / "data", tmp_path / "moved"
+    with logdb.open(path, cold=tmp_path / "tier") as db:
+        db.put(b"k", b"old")
+        db.compact()
+        db.put(b"k", b"new")
+        path.rename(moved)
+        if is_replaced:
+            logdb.open(path).close()
+        for use in (lambda: logdb.backup(db, tmp_path / "backups"), db.compact, lambda: db.at(1).get(b"k")):
+            with pytest.raises(logdb.Unavailable, match=f"{path} was moved or removed .* open it where it is now"):
+                use()
+        assert path.exists() == is_replaced
+        assert not (path / "exports").exists()
+    with logdb.open(moved) as db:
+        assert logdb.backup(db, tmp_path / "backups").version == db.version
+        assert db.at(1).get(b"k") == b"old"
+
+
+def test_a_spark_lease_is_refused_after_a_move(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    logdb.open(path).close()
+    source = DirectorySource(path)
+    source.version()
+    path.rename(tmp_path / "moved")
+    logdb.open(path).close()
+    with pytest.raises(logdb.Unavailable, match="was moved"):
+        source.lease("reader", 0)
+    assert not (path / "exports").exists()
+    source.close()

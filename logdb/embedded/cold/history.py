@@ -14,6 +14,7 @@ from logdb.embedded.cold.tier import ColdTier, Era
 from logdb.embedded.cold.tiered_log import SegmentCache, TieredLog
 from logdb.embedded.cold.uploader import Uploader
 from logdb.embedded.cold.views import View, Views
+from logdb.embedded.directory import Directory
 from logdb.embedded.external_leases import make_folder, process_owner, remove_folder, sweep
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import ColdTierError, VersionTrimmed
@@ -51,9 +52,9 @@ def checked_place(path: Path, cold: str | os.PathLike[str]) -> Place:
 class ColdHistory:
     """The cold tier of an open directory. `writable`: this process writes the log, and copies its segments."""
 
-    def __init__(self, machine: StateMachine, place: Place, log_id: bytes, path: Path, *, writable: bool) -> None:
-        self._machine, self._path = machine, path
-        self.tier = ColdTier(place, log_id)
+    def __init__(self, machine: StateMachine, place: Place, directory: Directory, *, writable: bool) -> None:
+        self._machine, self._directory, self._path = machine, directory, directory.path
+        self.tier = ColdTier(place, directory.log_id)
         cache_bytes = CACHED_OVERLAYS * machine.overlay_bytes
         self._cache = SegmentCache(self.tier, self._scratch, cache_bytes)
         self.log = TieredLog(machine, self.tier, self._cache)
@@ -123,6 +124,7 @@ class ColdHistory:
         """The folder of this process for segments and maps; a process that was killed has left one to sweep."""
         with self._making:
             if self._folder is None:
+                self._directory.check()
                 sweep(self._path)
                 self._folder = make_folder(self._path, process_owner(os.getpid()))
             return self._folder
