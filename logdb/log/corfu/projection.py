@@ -64,6 +64,11 @@ class ShardConfig(NamedTuple):
         return tuple([unit for unit in self.units if not unit.is_leaving])
 
     @property
+    def complete(self) -> tuple[Unit, ...]:
+        """The units that stay and have all entries."""
+        return tuple([unit for unit in self.members if not unit.since])
+
+    @property
     def joining(self) -> tuple[int, ...]:
         """Units that still copy entries."""
         return tuple([unit.server for unit in self.units if unit.since])

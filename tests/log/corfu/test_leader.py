@@ -9,7 +9,7 @@ from logdb.log.corfu.auxiliary import commands as c
 from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
 from logdb.log.corfu.auxiliary.leader import Leader
 from logdb.log.corfu.auxiliary.state import ProjectionState
-from logdb.log.corfu.messages import Report, Seal, SequencerReport
+from logdb.log.corfu.messages import Report, Seal, Sealed, SequencerReport, Update
 
 CONFIG = AuxiliaryConfig("o1", ("o1",), units=1, suspect_after_ns=20_000 * MILLISECOND)
 
@@ -33,3 +33,103 @@ def test_a_new_leader_names_a_sequencer_at_once_if_there_is_certainly_none(
     out.clear()
     leader.look(state, 1)
     assert out == [Send("s1", Seal(state.epoch))] * begins
+
+
+def with_a_shard(spares: int = 0) -> ProjectionState:
+    """A shard of two units, and this number of spare ones."""
+    state = ProjectionState()
+    for number in range(1, 3 + spares):
+        state.apply(c.Register(number, f"s{number}"))
+    state.apply(c.NewEpoch(1, (), 0, 0, 0, "q1", 5, (), 9, "AddShard", (1, 2)))
+    return state
+
+
+def report(leader: Leader, state: ProjectionState, server: int, now: int, *, sealed: int = 1) -> None:
+    """A unit reports itself, with the newest projection."""
+    leader.on_report(Report(server, server, state.version, sealed, 0, 0), f"s{server}", state, now)
+
+
+def test_a_new_leader_leaves_no_unit_out_before_it_had_the_time_to_report() -> None:
+    """The leader before has sealed one unit, so the new one begins an epoch at once; it has heard of no other unit."""
+    state = with_a_shard()
+    leader = Leader(CONFIG, [], now=0)
+    leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
+    report(leader, state, 1, 1, sealed=state.epoch)
+    leader.look(state, 1)
+    leader.on_sealed(Sealed(1, state.epoch, 4, 0, 0), state, 2)
+    assert leader.commands == []
+    late = CONFIG.suspect_after_ns - 1
+    report(leader, state, 1, late)
+    leader.on_timer(state, late)
+    assert leader.commands == []
+    report(leader, state, 2, late)
+    leader.on_sealed(Sealed(2, state.epoch, 4, 0, 0), state, late)
+    (command,) = leader.commands
+    assert isinstance(command, c.NewEpoch)
+    assert command.sealed == (1, 2)
+
+
+def test_a_leader_leaves_a_silent_unit_out_after_a_suspicion_time_of_its_own() -> None:
+    state = with_a_shard()
+    leader = Leader(CONFIG, [], now=0)
+    leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
+    report(leader, state, 1, 1, sealed=state.epoch)
+    leader.look(state, 1)
+    leader.on_sealed(Sealed(1, state.epoch, 4, 0, 0), state, 2)
+    report(leader, state, 1, CONFIG.suspect_after_ns)
+    leader.on_timer(state, CONFIG.suspect_after_ns)
+    (command,) = leader.commands
+    assert isinstance(command, c.NewEpoch)
+    assert command.sealed == (1,)
+
+
+def test_a_leader_that_was_suspended_waits_for_reports_again() -> None:
+    """While it did not run, it received nothing; the first reports that it handles are not those of all units."""
+    state = with_a_shard()
+    leader = Leader(CONFIG, [], now=0)
+    until = 2 * CONFIG.suspect_after_ns
+    for now in range(1, until, CONFIG.heartbeat_ns):
+        report(leader, state, 1, now)
+        report(leader, state, 2, now)
+        leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, now)
+        leader.on_timer(state, now)
+    now = 2 * until
+    report(leader, state, 1, now)
+    leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, now)
+    leader.on_timer(state, now)
+    leader.on_sealed(Sealed(1, state.epoch, 4, 0, 0), state, now)
+    assert leader.commands == []
+
+
+def updates(leader: Leader, out: list[Effect], state: ProjectionState, server: int, now: int) -> list[bool]:
+    """Whether a unit that reports is released, by each projection that it gets."""
+    out.clear()
+    report(leader, state, server, now)
+    return [one.message.is_released for one in out if isinstance(one, Send) and isinstance(one.message, Update)]
+
+
+def test_a_unit_that_was_left_out_keeps_its_records_while_another_one_copies_them() -> None:
+    """Until then, one lost disk would lose the shard."""
+    state = with_a_shard(spares=1)
+    out: list[Effect] = []
+    leader = Leader(CONFIG, out, now=0)
+    report(leader, state, 1, 1)
+    report(leader, state, 3, 1)
+    state.apply(c.NewEpoch(state.epoch, (1,), 4, 0, 0, "q1", 5, (), 0, "", ()))
+    assert updates(leader, out, state, 2, 1) == [False]
+    state.apply(c.NewEpoch(state.epoch, (1,), 4, 0, 0, "q1", 5, ((1, 3),), 0, "", ()))
+    assert updates(leader, out, state, 2, 1) == [False]
+    state.apply(c.Copied(3, 5))
+    assert updates(leader, out, state, 2, 1) == [True]
+
+
+def test_a_unit_that_was_left_out_is_released_if_no_other_one_can_copy_its_shard() -> None:
+    """It is the only one that can join again."""
+    state = with_a_shard(spares=1)
+    out: list[Effect] = []
+    leader = Leader(CONFIG, out, now=0)
+    report(leader, state, 1, 1)
+    state.apply(c.NewEpoch(state.epoch, (1,), 4, 0, 0, "q1", 5, (), 0, "", ()))
+    assert updates(leader, out, state, 2, CONFIG.suspect_after_ns - 1) == [False]
+    report(leader, state, 1, CONFIG.suspect_after_ns)
+    assert updates(leader, out, state, 2, CONFIG.suspect_after_ns) == [True]

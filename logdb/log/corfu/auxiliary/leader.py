@@ -36,7 +36,7 @@ class Leader:
         self.commands: list[c.Command] = []
         self.waiting: dict[int, Address] = {}
         self.is_ticking = False
-        self._began_at = now
+        self._began_at = self._looked_at = now
         self._reports: dict[int, tuple[Report, int]] = {}
         self._sequencers: dict[Address, tuple[SequencerReport, int]] = {}
         self._changes: dict[int, ChangeRequest] = {}
@@ -62,8 +62,8 @@ class Leader:
             self._propose(report.nonce, c.Register(report.nonce, sender), now)
             return
         self._reports[server.server] = report, now
-        if report.version < state.version or report.server != server.server:
-            self._update(server, state)
+        if report.version < state.version or report.server != server.server or server.is_gone:
+            self._update(server, state, now)
         copied = c.Copied(server.server, report.copied)
         config = state.shards.get(server.shard)
         if config is not None and any((unit.server, unit.since) == copied for unit in config.units if unit.since):
@@ -75,9 +75,17 @@ class Leader:
         if report.epoch < state.epoch:
             self._out.append(Send(sender, Update(0, report.nonce, state.view(), False)))
 
-    def _update(self, server: Server, state: ProjectionState) -> None:
-        update = Update(server.server, server.nonce, state.view(), server.is_gone)
-        self._out.append(Send(server.address, update))
+    def _update(self, server: Server, state: ProjectionState, now: int) -> None:
+        is_released = server.is_gone and not self._is_needed(server, state, now)
+        self._out.append(Send(server.address, Update(server.server, server.nonce, state.view(), is_released)))
+
+    def _is_needed(self, server: Server, state: ProjectionState, now: int) -> bool:
+        """Whether a unit that has left its shard must keep its entries: another unit copies them, or soon will. If
+        none can, only the unit itself can, once it is empty."""
+        config = state.shards.get(server.shard)
+        if config is None or len(config.complete) >= config.size:
+            return False
+        return bool(config.joining or self._spares(state, now)) or not self._is_settled(now)
 
     def on_applied(self, command: c.Command, state: ProjectionState, now: int) -> None:
         """A command was applied: send the projection to those that wait for it."""
@@ -85,7 +93,7 @@ class Leader:
             self._sealing = None
             for server in state.servers.values():
                 if server.shard and self._is_alive(server.server, now):
-                    self._update(server, state)
+                    self._update(server, state, now)
             found = self._sequencers.get(state.sequencer)
             if found is not None:
                 self._out.append(Send(state.sequencer, Update(0, found[0].nonce, state.view(), False)))
@@ -101,6 +109,10 @@ class Leader:
     def _is_settled(self, now: int) -> bool:
         """Whether every living server has had the time to report to this leader."""
         return now >= self._began_at + self._config.suspect_after_ns
+
+    def _may_be_alive(self, server: int, now: int) -> bool:
+        """Whether the server reports, or has not had the time to."""
+        return self._is_alive(server, now) or not self._is_settled(now)
 
     def _spares(self, state: ProjectionState, now: int) -> list[int]:
         return [one.server for one in state.spares() if self._is_alive(one.server, now)]
@@ -143,6 +155,9 @@ class Leader:
 
     def look(self, state: ProjectionState, now: int) -> None:
         """Begin to seal the epoch if something must change, or propose the next one when the units have answered."""
+        if now > self._looked_at + self._config.suspect_after_ns:
+            self._began_at = now  # it was suspended: the reports of this time are still to come
+        self._looked_at = now
         if self._sealing is not None and self._sealing.epoch != state.epoch:
             self._sealing = None
         for change in list(self._changes.values()):
@@ -184,9 +199,9 @@ class Leader:
         return False
 
     def _is_wrong(self, unit: Unit, state: ProjectionState, now: int) -> bool:
-        if not self._is_alive(unit.server, now):
-            return self._is_settled(now)
-        return self._reports[unit.server][0].sealed >= state.epoch
+        """Whether a unit is silent, or another leader has begun to seal it."""
+        found = self._reports.get(unit.server)
+        return not self._may_be_alive(unit.server, now) or (found is not None and found[0].sealed >= state.epoch)
 
     def _can_change(self, state: ProjectionState, now: int) -> bool:
         """Whether an epoch can begin: a unit with all entries of each live shard must answer (COR-5). Otherwise sealing
@@ -212,7 +227,7 @@ class Leader:
         answers = sealing.answers
         for config in state.shards.values():
             waits_for = [unit.server for unit in config.units if unit.server not in answers]
-            if now < sealing.until and any(self._is_alive(server, now) for server in waits_for):
+            if now < sealing.until and any(self._may_be_alive(server, now) for server in waits_for):
                 return
             if config.is_live and all(unit.since or unit.server not in answers for unit in config.units):
                 return

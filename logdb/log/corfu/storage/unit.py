@@ -227,6 +227,8 @@ class StorageUnit:
         found = [(one.shard, unit) for one in view.shards for unit in one.units if unit.server == self.server]
         if found and not self.reads.has_joined:
             self._join(view.epoch)
+        elif not found and self.reads.has_joined:
+            self._reject_until(view.epoch)  # it has left its shard, for good
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
             self.store.trim_index(position_of(view.oldest))
@@ -245,11 +247,14 @@ class StorageUnit:
 
         self._save(joined, has_joined=True)
 
+    def _reject_until(self, epoch: int) -> None:
+        if epoch > self.reads.sealed:
+            self.reads.sealed = epoch
+            self.reads.wake()
+
     def _on_seal(self, message: Seal, sender: Address, now: int) -> None:
         """Reject an epoch from now on, and report what was written before, when all of that is durable."""
-        if message.epoch > self.reads.sealed:
-            self.reads.sealed = message.epoch
-            self.reads.wake()
+        self._reject_until(message.epoch)
         store = self.store
         end, server = store.next, self.server
         answer = Sealed(server, self.reads.sealed, store.highest, store.last, store.time)
