@@ -96,7 +96,7 @@ class Range(NamedTuple):
 
 
 class Stride(NamedTuple):
-    """The positions `first`, `first` + `step`, and so on, before `end`; `end` 0: without an end."""
+    """The positions `first`, `first` + `step`, and so on, before `end`, which have one chain; `end` 0: without an end."""
 
     first: int
     step: int
@@ -140,7 +140,8 @@ class View(NamedTuple):
         return self.shard(shards[(position - first) % len(shards)])
 
     def stride(self, shard: int, position: int) -> Stride | None:
-        """The positions of a shard from `position` on, in the first range that has any. None: there are none."""
+        """The positions of a shard from `position` on, in the first range that has any, up to the first one with another
+        chain. None: there are none."""
         for at, (first, shards) in enumerate(self.ranges):
             end = self.ranges[at + 1].first if at + 1 < len(self.ranges) else 0
             if shard not in shards or (end and position >= end):
@@ -148,7 +149,9 @@ class View(NamedTuple):
             lowest = max(position, first)
             found = lowest + (first + shards.index(shard) - lowest) % len(shards)
             if not end or found < end:
-                return Stride(found, len(shards), end)
+                config = self.shard(shard)
+                ends = [unit.since for unit in config.units if unit.since > found] if config is not None else []
+                return Stride(found, len(shards), min([*ends, end] if end else ends, default=0))
         return None
 
 

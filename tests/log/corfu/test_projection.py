@@ -56,3 +56,15 @@ def test_a_chain_leaves_out_units_that_lack_the_position() -> None:
 def test_gsns_of_a_position() -> None:
     assert [position_of(gsn_at(7, index)) for index in (0, 4095)] == [7, 7]
     assert gsn_at(8) == gsn_at(7, 4095) + 1
+
+
+def test_a_stride_ends_where_another_unit_joins_the_chain() -> None:
+    units = Unit(1, "s1", 0), Unit(2, "s2", 10), Unit(3, "s3", 20)
+    for end, ranges in ((0, (Range(1, (1,)),)), (25, (Range(1, (1,)), Range(25, (2,))))):
+        view = view_of(*ranges)._replace(shards=(ShardConfig(1, units, 2, not end),))
+        assert [view.stride(1, position) for position in (1, 10, 19, 20)] == [
+            (1, 1, 10),
+            (10, 1, 20),
+            (19, 1, 20),
+            (20, 1, end),
+        ]
