@@ -9,7 +9,7 @@ from logdb.log.corfu.auxiliary import commands as c
 from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
 from logdb.log.corfu.auxiliary.leader import Leader
 from logdb.log.corfu.auxiliary.state import ProjectionState
-from logdb.log.corfu.messages import Report, Seal, Sealed, SequencerReport, Update
+from logdb.log.corfu.messages import ChangeRequest, Report, Seal, Sealed, SequencerReport, Update
 
 CONFIG = AuxiliaryConfig("o1", ("o1",), units=1, suspect_after_ns=20_000 * MILLISECOND)
 
@@ -133,3 +133,27 @@ def test_a_unit_that_was_left_out_is_released_if_no_other_one_can_copy_its_shard
     assert updates(leader, out, state, 2, CONFIG.suspect_after_ns - 1) == [False]
     report(leader, state, 1, CONFIG.suspect_after_ns)
     assert updates(leader, out, state, 2, CONFIG.suspect_after_ns) == [True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [("Trim", ()), ("Trim", (1, 2)), ("AddShard", (1, 1)), ("FinalizeShard", ()), ("ReplaceServer", (1,)), ("X", (1,))],
+)
+def test_a_change_with_wrong_fields_is_rejected(kind: str, numbers: tuple[int, ...]) -> None:
+    state = with_a_shard(spares=1)
+    leader = Leader(CONFIG, [], now=0)
+    leader.on_change(ChangeRequest(9, kind, numbers), state, CONFIG.suspect_after_ns)
+    assert [(type(one), one.request) for one in leader.commands] == [(c.Reject, 9)]
+
+
+def test_a_change_without_a_number_is_ignored() -> None:
+    """0 means in a command that no client has requested a change."""
+    state = with_a_shard(spares=2)
+    out: list[Effect] = []
+    leader = Leader(CONFIG, out, now=0)
+    for server in range(1, 5):
+        report(leader, state, server, 1)
+    out.clear()
+    for kind, numbers in (("AddShard", (3, 4)), ("Trim", (5,))):
+        leader.on_change(ChangeRequest(0, kind, numbers), state, 1)
+    assert (out, leader.commands) == ([], [])

@@ -106,7 +106,7 @@ class ProjectionState:
 
     def _begin_epoch(self, command: c.NewEpoch) -> Result | None:
         """Begin the next epoch, unless another one has begun meanwhile or a shard would lose entries (COR-5)."""
-        if command.epoch != self.epoch or command.request in self.results:
+        if command.epoch != self.epoch or (command.request and command.request in self.results):
             return None
         sealed, shards = set(command.sealed), {}
         for config in self.shards.values():
@@ -126,8 +126,8 @@ class ProjectionState:
         self.sequencer, self.nonce = command.sequencer, command.nonce
         result = self._change(command.request, command.kind, command.numbers) if command.request else None
         for shard, server in command.joins:
-            config = self.shards[shard]
-            if len(config.members) < config.size and self._is_spare(server):
+            found = self.shards.get(shard)  # None: trimmed away since the command was proposed
+            if found is not None and len(found.members) < found.size and self._is_spare(server):
                 self._join(shard, server)
         self._set_range()
         return result
@@ -159,6 +159,8 @@ class ProjectionState:
         """Why a change is not possible, "" if it is. Spare units must be chosen already."""
         match kind, numbers:
             case "AddShard", servers:
+                if len(set(servers)) < len(servers):
+                    return "a shard needs different servers"
                 return "" if servers and all(map(self._is_spare, servers)) else "there are too few spare servers"
             case "FinalizeShard", (shard, _):
                 return "" if shard in self.shards else f"unknown shard {shard}"
