@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from logdb.cores.effects import SECOND
 from logdb.log import requests as calls
-from logdb.log.corfu.messages import Entry, Pull, Pulled
+from logdb.log.contract import AppendUnknown
+from logdb.log.corfu.messages import (
+    Entry,
+    FillRequest,
+    Pull,
+    Pulled,
+    Reason,
+    Rejected,
+    TokenRequest,
+    TokenResponse,
+    WriteRequest,
+)
+from logdb.log.corfu.projection import Range, gsn_at
 from tests.log.corfu.client_stage import Client, shard_of, view_of
 
 
@@ -18,3 +31,40 @@ def test_a_pull_ends_where_another_unit_becomes_the_last_one_of_the_chain() -> N
         assert (to, pull.first, pull.end) == (unit, first, end)
         entries = tuple([Entry(position, 1, 0, 0, 0) for position in range(first, end or 10)])
         client.give(unit, Pulled(pull.request, 9, entries))
+
+
+def test_a_fill_ends_when_its_position_is_trimmed_away_with_its_shard() -> None:
+    """The units of a shard that was removed know nothing of the position any more, and a trim begins no epoch."""
+    client = Client()
+    call = client.call(calls.Append([(1, b"x")]))
+    client.configure(view_of(shard_of(1, 0)))
+    _, token = client.one(TokenRequest)
+    client.give("q1", TokenResponse(token.request, 2, 1, 2, (1,), 9))
+    assert client.one(WriteRequest)[0] == "s11"
+    finalized = view_of(shard_of(1, 0, is_live=False), shard_of(2, 0), epoch=3, start=5)
+    finalized = finalized._replace(ranges=(Range(1, (1,)), Range(5, (2,))))
+    client.wait(SECOND)
+    client.configure(finalized)
+    _, fill = client.take(FillRequest)[-1]
+    trimmed = finalized._replace(version=4, shards=finalized.shards[1:], ranges=finalized.ranges[1:], oldest=gsn_at(6))
+    client.give("s11", Rejected(fill.request, Reason.SEALED, 9, 1))
+    client.configure(trimmed)
+    client.take(FillRequest)
+    client.wait(2 * SECOND)
+    assert not client.take(FillRequest)
+    assert isinstance(client.answers[call], AppendUnknown)
+
+
+def test_a_fill_of_a_position_that_is_already_trimmed_ends_at_once() -> None:
+    """An append was sealed out at a position that the new projection contains no more."""
+    client = Client()
+    call = client.call(calls.Append([(1, b"x")]))
+    client.configure(view_of(shard_of(1, 0)))
+    _, token = client.one(TokenRequest)
+    client.give("q1", TokenResponse(token.request, 2, 1, 2, (1,), 9))
+    client.wait(SECOND)
+    client.configure(
+        view_of(shard_of(2, 0), epoch=3, start=5, oldest=gsn_at(6))._replace(ranges=(Range(5, (2,)),), version=4)
+    )
+    assert not client.take(FillRequest)
+    assert isinstance(client.answers[call], AppendUnknown)

@@ -8,6 +8,7 @@ from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Address
 from logdb.log.corfu.client.auxiliary_client import AuxiliaryClient
 from logdb.log.corfu.messages import FillRequest, Reason, Rejected, Written
+from logdb.log.corfu.projection import position_of
 
 Decided = Callable[[Written | None], None]
 """Gets the decided entry of a position, or None if the position was trimmed."""
@@ -35,16 +36,18 @@ class FillClient:
     def fill(self, position: int, then: Decided) -> None:
         """Decide a position of the current epoch that another client has left open, or of an earlier one."""
         walk = self._walks.get(position)
-        if walk is None:
+        if walk is not None:
+            walk.then.append(then)
+        else:
             walk = self._walks[position] = Walk(position)
+            walk.then.append(then)
             self._step(walk)
-        walk.then.append(then)
 
     def _step(self, walk: Walk) -> None:
         """Send the request to the next unit of the chain."""
         view = self._auxiliary.view
         config = view.owner(walk.position)
-        if config is None or not (chain := config.chain(walk.position)):
+        if self._is_trimmed(walk) or config is None or not (chain := config.chain(walk.position)):
             self._end(walk, None)
             return
         unit = chain[walk.link]
@@ -75,21 +78,24 @@ class FillClient:
         request = FillRequest(number, view.epoch, walk.position, source)
         self._requests.send(number, request, choose, on_reply)
 
+    def _is_trimmed(self, walk: Walk) -> bool:
+        return walk.position < position_of(self._auxiliary.oldest)
+
     def _end(self, walk: Walk, entry: Written | None) -> None:
         del self._walks[walk.position]
         for then in walk.then:
             then(entry)
 
     def on_view(self) -> None:
-        """Begin again with the chains of a new epoch. Positions that belong to the new epoch are left to it."""
+        """End what was trimmed meanwhile: the units of a shard that is removed do not answer. Begin again with the chains
+        of a new epoch. Positions that belong to the new epoch are left to it."""
         view = self._auxiliary.view
-        if view.epoch == self._epoch:
-            return
-        self._epoch = view.epoch
+        is_new, self._epoch = view.epoch != self._epoch, view.epoch
         for walk in list(self._walks.values()):
-            self._requests.cancel(walk.number)
-            walk.link = 0
-            if walk.position < view.start:
-                self._step(walk)
-            else:
-                del self._walks[walk.position]
+            if is_new or self._is_trimmed(walk):
+                self._requests.cancel(walk.number)
+                walk.link = 0
+                if walk.position < view.start or self._is_trimmed(walk):
+                    self._step(walk)
+                else:
+                    del self._walks[walk.position]

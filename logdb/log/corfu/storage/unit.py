@@ -93,7 +93,7 @@ class StorageUnit:
             FillRequest: self._on_fill,
             Pulled: self._on_pulled,
             Written: lambda message, sender, now: self.copier.on_written(message, now),
-            Rejected: lambda message, sender, now: self.copier.on_rejected(message),
+            Rejected: self._on_rejected,
             HighestRequest: self._on_highest,
             TimeRequest: self._on_time,
             StatusRequest: self._on_status,
@@ -318,6 +318,14 @@ class StorageUnit:
         if self.store.find(fill.position) is None:
             self.store.add(message.entries[0], [(one.tag, one.payload) for one in message.records])
         self._answer_written(fill.request, fill.position, filler)
+
+    def _on_rejected(self, message: Rejected, sender: Address, now: int) -> None:
+        """Another unit does not send an entry. The filler requests it again, unless it was trimmed."""
+        fill, filler = self._fetches.pop(message.request, (None, ""))
+        if fill is None:
+            self.copier.on_rejected(message)
+        elif message.why is Reason.TRIMMED:
+            self.reads.reject(fill.request, Reason.TRIMMED, filler)
 
     # ---- questions
 
