@@ -128,7 +128,7 @@ class NotLeader(NamedTuple):
 
 
 class TokenRequest(NamedTuple):
-    """Assign positions in `epoch`, one for each entry. `places`: the shard of each, 0 for any."""
+    """Assign positions in `epoch`, one for each entry. `places`: the shard of each, 0 for any; at most `MAX_TOKENS`."""
 
     request: int
     epoch: int
@@ -250,7 +250,7 @@ class StatusRequest(NamedTuple):
 
 
 class Status(NamedTuple):
-    """The positions of the unit's entries with some of these records. Other units may not have the entries yet."""
+    """The positions of the first entries of the unit with some of these records. Other units may not have them yet."""
 
     client: int
     positions: tuple[int, ...]

@@ -15,6 +15,8 @@ from logdb.log.requests import ShardState
 BITS: Final = 12
 ENTRY_RECORDS: Final = 1 << BITS
 """Maximum number of records of an entry."""
+MAX_TOKENS: Final = 256
+"""Maximum number of positions that a request to the sequencer is for."""
 
 
 def position_of(gsn: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdb.log.corfu import messages as m
+from logdb.log.corfu.projection import MAX_TOKENS
 from logdb.log.engine import Batch, Right, Wire
 
 MAX_PULL_BYTES: Final = 16 << 20
@@ -22,6 +23,12 @@ def _checked_pull(max_bytes: int) -> int:
     if max_bytes > MAX_PULL_BYTES:
         raise ValueError(f"a Pull of {max_bytes:,} bytes, the limit is {MAX_PULL_BYTES:,}")
     return max_bytes
+
+
+def _checked_places(places: tuple[int, ...]) -> tuple[int, ...]:
+    if len(places) > MAX_TOKENS:
+        raise ValueError(f"a TokenRequest for {len(places):,} positions, the limit is {MAX_TOKENS:,}")
+    return places
 
 
 def _checked_step(step: int) -> int:
@@ -61,6 +68,7 @@ WIRE: Final = Wire(
     field_converters={
         (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
         (m.Pull, "step"): (_checked_step, _checked_step),
+        (m.TokenRequest, "places"): (_checked_places, _checked_places),
     },
     splits={m.Pulled: ("records", _pulled)},
     sliced_fields={m.StatusRequest: "sequences"},

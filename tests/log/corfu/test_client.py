@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logdb.cores.effects import SECOND
+from logdb.cores.effects import MILLISECOND, SECOND
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown
 from logdb.log.corfu.messages import (
@@ -16,7 +16,7 @@ from logdb.log.corfu.messages import (
     TokenResponse,
     WriteRequest,
 )
-from logdb.log.corfu.projection import Range, gsn_at
+from logdb.log.corfu.projection import MAX_TOKENS, Range, gsn_at
 from tests.log.corfu.client_stage import Client, shard_of, view_of
 
 
@@ -68,3 +68,16 @@ def test_a_fill_of_a_position_that_is_already_trimmed_ends_at_once() -> None:
     )
     assert not client.take(FillRequest)
     assert isinstance(client.answers[call], AppendUnknown)
+
+
+def test_a_request_for_tokens_has_a_limited_number_of_entries() -> None:
+    """While there is no sequencer, entries collect."""
+    client = Client()
+    client.call(calls.Append([(1, b"x")]))
+    client.configure(view_of(shard_of(1, 0))._replace(sequencer="", nonce=0))
+    for _ in range(MAX_TOKENS + 9):
+        client.call(calls.Append([(1, b"x")]))
+        client.wait(MILLISECOND * 10)
+    client.configure(view_of(shard_of(1, 0), epoch=3))
+    places = [len(request.places) for _, request in client.take(TokenRequest)]
+    assert sum(places) > MAX_TOKENS >= max(places)

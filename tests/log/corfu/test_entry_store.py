@@ -10,7 +10,7 @@ from logdb.cores.effects import Effect, Journal, Persist, Trim
 from logdb.log.contract import LogRecord, Record
 from logdb.log.corfu.messages import Entry
 from logdb.log.corfu.projection import gsn_at
-from logdb.log.corfu.storage.entry_store import EntryStore
+from logdb.log.corfu.storage.entry_store import MAX_FOUND, EntryStore
 
 
 class Stored:
@@ -129,3 +129,21 @@ def test_the_entries_of_a_client_are_found_by_sequence_number() -> None:
     found = stored.store.of_client
     assert [one.position for one in found(7, ((101, 1), (300, 5)))] == [1, 3]
     assert [one.position for one in found(7, ((102, 100),))] == []
+
+
+def test_entries_count_for_the_limit_of_a_pull_even_if_they_have_no_bytes() -> None:
+    stored = Stored()
+    for position in range(1, 401):
+        stored.add(position, client=0)
+    for position in range(401, 501):
+        stored.add(position, *[b""] * 50)
+    assert len(stored.store.consecutive(1, 1, 0, 3_200)) == 50
+    assert len(stored.store.consecutive(401, 1, 0, 3_200)) == 2
+    assert len(stored.reopened().consecutive(401, 1, 0, 3_200)) == 2
+
+
+def test_a_status_names_a_limited_number_of_entries() -> None:
+    stored = Stored()
+    for position in range(1, MAX_FOUND + 9):
+        stored.add(position, b"x")
+    assert len(stored.store.of_client(7, ((0, 1 << 40),))) == MAX_FOUND

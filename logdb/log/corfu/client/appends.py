@@ -30,7 +30,7 @@ from logdb.log.corfu.messages import (
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import ENTRY_RECORDS, gsn_at
+from logdb.log.corfu.projection import ENTRY_RECORDS, MAX_TOKENS, View, gsn_at
 from logdb.log.policies import RecordIndexes
 from logdb.log.requests import record_bytes
 
@@ -395,15 +395,20 @@ class AppendClient:
             self._without_token += ready
             self._try_later()
             return
+        for at in range(0, len(ready), MAX_TOKENS):
+            self._request_some(ready[at : at + MAX_TOKENS], view)
+
+    def _request_some(self, entries: list[Entry], view: View) -> None:
+        """Request positions of the sequencer of a projection."""
         number = self._context.next_number()
-        self._token_requests[number] = ready
+        self._token_requests[number] = entries
 
         def choose(attempt: int) -> Address:
             if attempt:
                 self._auxiliary.refresh()
             return view.sequencer
 
-        places = tuple([entry.place for entry in ready])
+        places = tuple([entry.place for entry in entries])
         self._requests.send(number, TokenRequest(number, view.epoch, places), choose, self._assigned)
 
     def _reroute(self, entry: Entry) -> None:

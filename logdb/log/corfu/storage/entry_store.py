@@ -21,13 +21,17 @@ from logdb.cores.effects import Effect, Journal, JournalRange, Persist, Trim
 from logdb.log.contract import LogRecord, Record
 from logdb.log.corfu.messages import Entry
 from logdb.log.corfu.projection import gsn_at
-from logdb.log.requests import record_bytes
+from logdb.log.requests import RECORD_OVERHEAD_BYTES, record_bytes
 
 JOURNAL: Final = "entries"
 DESCRIPTION: Final = 0
 """The tag of the record behind an entry. Records of applications have other tags."""
 _DESCRIBE: Final = Struct("<QQQQI")
 READ_AT_ONCE: Final = 1_000
+MAX_FOUND: Final = 1_000
+"""Maximum number of entries in a status."""
+ENTRY_BYTES: Final = 64
+"""Size of an entry without records, for limits in bytes."""
 
 
 class EntryStore:
@@ -59,7 +63,7 @@ class EntryStore:
                         self._insert(Entry(position, time, client, sequence, count), size)
                     sizes.clear()
                 else:
-                    sizes.append(len(record.payload))
+                    sizes.append(len(record.payload) + RECORD_OVERHEAD_BYTES)
                 self.next += 1
         self.durable = self.next
 
@@ -176,18 +180,20 @@ class EntryStore:
             if at is None:
                 break
             found.append(self.entry(at))
-            size += self._sizes[at]
+            size += self._sizes[at] + ENTRY_BYTES
             first += step
         return found
 
     def of_client(self, client: int, numbers: Sequence[tuple[int, int]]) -> list[Entry]:
-        """The durable entries with some of these records of a client. Scans the index."""
-        found = []
+        """The first `MAX_FOUND` durable entries with some of these records of a client. Scans the index."""
+        found: list[Entry] = []
         for at, one in enumerate(self._clients):
             if one == client and self._counts[at] and self._ends[at] < self.durable:
                 first, end = self._sequences[at], self._sequences[at] + self._counts[at]
                 if any(number < end and first < number + count for number, count in numbers):
                     found.append(self.entry(at))
+                    if len(found) == MAX_FOUND:
+                        break
         return found
 
     def cached(self, position: int) -> Sequence[Record] | None:
