@@ -246,16 +246,14 @@ class WriteRequest(_message.Message):
     def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., time: _Optional[int] = ..., client: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class FillRequest(_message.Message):
-    __slots__ = ("request", "epoch", "position", "source")
+    __slots__ = ("request", "epoch", "position")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
     request: int
     epoch: int
     position: int
-    source: str
-    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., source: _Optional[str] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Written(_message.Message):
     __slots__ = ("request", "position", "client", "sequence", "count")
@@ -281,12 +279,16 @@ class Rejected(_message.Message):
         ABSENT: _ClassVar[Rejected.Reason]
         UNREADABLE: _ClassVar[Rejected.Reason]
         BUSY: _ClassVar[Rejected.Reason]
+        UNASSIGNED: _ClassVar[Rejected.Reason]
+        INVALID: _ClassVar[Rejected.Reason]
     UNSPECIFIED: Rejected.Reason
     SEALED: Rejected.Reason
     TRIMMED: Rejected.Reason
     ABSENT: Rejected.Reason
     UNREADABLE: Rejected.Reason
     BUSY: Rejected.Reason
+    UNASSIGNED: Rejected.Reason
+    INVALID: Rejected.Reason
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]

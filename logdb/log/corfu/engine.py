@@ -115,12 +115,15 @@ STORAGE: Final = Role(
             m.TimeRequest,
             m.StatusRequest,
             m.ReadRequest,
+            m.TokenResponse,
+            m.TokenRefused,
         }
     ),
     sends=frozenset(
         {
             m.Report,
             m.Sealed,
+            m.TokenRequest,
             m.Written,
             m.Rejected,
             m.FillRequest,

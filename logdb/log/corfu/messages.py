@@ -170,13 +170,12 @@ class WriteRequest(NamedTuple):
 
 
 class FillRequest(NamedTuple):
-    """Complete the entry at a position: a unit without one copies it from the unit `source`, which precedes it in the
-    chain; the head, which has no source (""), writes junk. Also sent by units that copy entries."""
+    """Complete the entry at a position: a unit without one copies it from the unit before it in the chain; the head
+    writes junk. Also sent by units that copy entries."""
 
     request: int
     epoch: int
     position: int
-    source: Address
 
 
 class Written(NamedTuple):
@@ -192,7 +191,9 @@ class Written(NamedTuple):
 
 class Reason(Enum):
     """Why a storage unit rejects a request: SEALED: its epoch is over. TRIMMED: the position was trimmed. ABSENT: the
-    position is decided, and has no such record. UNREADABLE: the record is damaged here. BUSY: too many requests wait.
+    position is decided, and has no such record. UNREADABLE: the record is damaged here. BUSY: too many requests wait, or
+    the unit does not know the projection yet. UNASSIGNED: the sequencer has not assigned the position, or does not answer.
+    INVALID: no entry is like this.
     """
 
     SEALED = 1
@@ -200,6 +201,8 @@ class Reason(Enum):
     ABSENT = 3
     UNREADABLE = 4
     BUSY = 5
+    UNASSIGNED = 6
+    INVALID = 7
 
 
 class Rejected(NamedTuple):

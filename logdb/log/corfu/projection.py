@@ -17,6 +17,8 @@ ENTRY_RECORDS: Final = 1 << BITS
 """Maximum number of records of an entry."""
 MAX_TOKENS: Final = 256
 """Maximum number of positions that a request to the sequencer is for."""
+POSITION_WINDOW: Final = 1 << 10
+"""A unit lets a writer write so many positions that are not assigned, as far as the unit knows (COR-12)."""
 
 
 def position_of(gsn: int) -> int:
@@ -84,6 +86,20 @@ class ShardConfig(NamedTuple):
     def holders(self) -> tuple[Unit, ...]:
         """All units of the chain."""
         return self.units
+
+    def has(self, server: int) -> bool:
+        """Whether a unit is in the chain."""
+        return any(unit.server == server for unit in self.units)
+
+    def before(self, server: int, position: int) -> Unit | None:
+        """The unit before the unit `server` in the chain of a position; None: it is the head."""
+        found = None
+        for unit in self.units:
+            if unit.server == server:
+                break
+            if unit.since <= position:
+                found = unit
+        return found
 
     def chain(self, position: int) -> tuple[Unit, ...]:
         """The units that have, or get, the entry at a position, from head to tail."""

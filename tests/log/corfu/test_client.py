@@ -5,6 +5,7 @@ from __future__ import annotations
 from logdb.cores.effects import MILLISECOND, SECOND
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown
+from logdb.log.corfu.client.subscription import HOLES
 from logdb.log.corfu.messages import (
     Entry,
     FillRequest,
@@ -15,6 +16,7 @@ from logdb.log.corfu.messages import (
     TokenRequest,
     TokenResponse,
     WriteRequest,
+    Written,
 )
 from logdb.log.corfu.projection import MAX_TOKENS, Range, gsn_at
 from tests.log.corfu.client_stage import Client, shard_of, view_of
@@ -81,3 +83,37 @@ def test_a_request_for_tokens_has_a_limited_number_of_entries() -> None:
     client.configure(view_of(shard_of(1, 0), epoch=3))
     places = [len(request.places) for _, request in client.take(TokenRequest)]
     assert sum(places) > MAX_TOKENS >= max(places)
+
+
+def test_a_subscription_fills_many_holes_at_once() -> None:
+    """A client may have been assigned many positions, or have filled one far ahead, and then died."""
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    client.call(calls.Next(client.answers[subscription]))
+    client.configure(view_of(shard_of(1, 0), shard_of(2, 0)))
+    pulls = dict(client.take(Pull))
+    client.give("s21", Pulled(pulls["s21"].request, 40, (Entry(2, 1, 0, 0, 0), Entry(4, 1, 0, 0, 0))))
+    client.give("s11", Pulled(pulls["s11"].request, 1, ()))
+    client.wait(SECOND // 2)
+    filled = sorted({fill.position for _, fill in client.take(FillRequest)})
+    assert filled == [position for position in range(1, 40) if position not in (2, 4)]
+
+
+def test_a_subscription_fills_what_an_earlier_epoch_has_left_without_longer_waits() -> None:
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    client.call(calls.Next(client.answers[subscription]))
+    client.configure(view_of(shard_of(1, 0), start=5 * HOLES))
+    for first in range(1, 5 * HOLES, HOLES):
+        _, pull = client.one(Pull)
+        assert pull.first == first
+        client.give("s11", Pulled(pull.request, 5 * HOLES, ()))
+        client.wait(20 * MILLISECOND)
+        fills = client.take(FillRequest)
+        assert [fill.position for _, fill in fills] == list(range(first, min(first + HOLES, 5 * HOLES)))
+        _, pull = client.one(Pull)
+        for _, fill in fills:
+            client.give("s11", Written(fill.request, fill.position, 0, 0, 0))
+        entries = tuple([Entry(fill.position, 1, 0, 0, 0) for _, fill in fills])
+        client.give("s11", Pulled(pull.request, 5 * HOLES, entries))
+        client.call(calls.Next(client.answers[subscription]))

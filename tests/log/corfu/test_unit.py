@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
-from logdb.log.corfu.messages import FillRequest, Pull, Reason, Rejected, Report, Update
-from logdb.log.corfu.projection import View, gsn_at
+import pytest
+
+from logdb.cores.effects import SECOND
+from logdb.log.corfu.messages import (
+    FillRequest,
+    Pull,
+    Reason,
+    Rejected,
+    Report,
+    Seal,
+    TokenRequest,
+    TokenResponse,
+    Update,
+    WriteRequest,
+)
+from logdb.log.corfu.projection import ENTRY_RECORDS, POSITION_WINDOW, View, gsn_at
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness.script import Script
@@ -36,10 +51,98 @@ def test_a_unit_copies_each_entry_from_the_last_unit_of_its_chain() -> None:
 
 
 def test_a_filler_learns_that_the_unit_before_has_trimmed_the_position() -> None:
-    unit = Scripted(view_of(shard_of(1, 0, 0, 0)))
-    unit.give("me", FillRequest(5, 2, 4, "s12"))
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", fill(4))
     to, pull = unit.one(Pull)
     assert (to, pull.first, pull.end) == ("s12", 4, 5)
     unit.give("s12", Rejected(pull.request, Reason.TRIMMED, 1, gsn_at(9)))
     to, rejected = unit.one(Rejected)
     assert (to, rejected.request, rejected.why) == ("me", 5, Reason.TRIMMED)
+
+
+def test_a_unit_behind_the_head_copies_whatever_a_filler_wants() -> None:
+    """Only the head may write junk, and the unit knows from its own projection whether it is the head."""
+    unit = Scripted(view_of(shard_of(1, 0, 4, 0), start=9))
+    assert [unit.give("me", fill(position))[0].to for position in (3, 4)] == ["s11", "s12"]
+    unit.give("me", FillRequest(6, 3, 5))
+    assert unit.one(Rejected)[1].why is Reason.BUSY
+    assert not unit.core.store.positions
+
+
+def write(position: int, records: int = 1) -> WriteRequest:
+    """A write in the epoch 2."""
+    return WriteRequest(5, 2, position, 9, 7, 1, [(1, b"x")] * records)
+
+
+def fill(position: int) -> FillRequest:
+    """A fill in the epoch 2."""
+    return FillRequest(5, 2, position)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [write(20 + POSITION_WINDOW), write(1 << 48), write((1 << 63) - 1), fill(20), fill(21), fill(1 << 60)],
+    ids=str,
+)
+@pytest.mark.parametrize("answers", [True, False], ids=["the sequencer answers", "it is silent"])
+def test_a_unit_refuses_a_position_that_the_sequencer_has_not_assigned(message: Any, answers: bool) -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", message)
+    to, question = unit.one(TokenRequest)
+    assert (to, question.epoch, question.places) == ("q1", 2, ())
+    assert not unit.take(Rejected)
+    if answers:
+        unit.give("q1", TokenResponse(question.request, 2, 20, 20, (), 9))
+    else:
+        unit.wait(SECOND)
+    to, rejected = unit.one(Rejected)
+    assert (to, rejected.request, rejected.why) == ("me", 5, Reason.UNASSIGNED)
+    assert f"position {message.position} is not assigned" in rejected.explanation
+    assert not unit.core.store.positions
+
+
+def test_what_the_sequencer_has_assigned_is_written_when_it_answers() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    for message in (write(2000), write(1 << 60), write(1999)):
+        unit.give("me", message)
+    _, question = unit.one(TokenRequest)
+    unit.give("q1", TokenResponse(question.request, 2, 2001, 2001, (), 9))
+    assert list(unit.core.store.positions) == [1999, 2000]
+    assert [one.why for _, one in unit.take(Rejected)] == [Reason.UNASSIGNED]
+
+
+def test_a_seal_refuses_what_waits_for_the_sequencer() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", write(2000))
+    unit.give("o1", Seal(2))
+    assert unit.one(Rejected)[1].why is Reason.SEALED
+
+
+def test_a_unit_asks_the_sequencer_before_it_must_refuse_a_position() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", write(9))
+    assert not unit.take(TokenRequest)
+    unit.give("me", write(POSITION_WINDOW + 8))
+    _, question = unit.one(TokenRequest)
+    assert not unit.take(Rejected)
+    unit.give("q1", TokenResponse(question.request, 2, 2000, 2000, (), 9))
+    unit.give("me", write(2000))
+    assert list(unit.core.store.positions) == [9, POSITION_WINDOW + 8, 2000]
+
+
+def test_a_unit_that_restarts_accepts_what_it_could_have_accepted_before() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", write(500))
+    unit.sync()
+    unit.restart()
+    unit.give("me", write(499 + POSITION_WINDOW))
+    assert not unit.take(Rejected)
+
+
+@pytest.mark.parametrize("records", [0, ENTRY_RECORDS + 1])
+def test_an_entry_has_a_record_and_not_more_than_a_position_has_gsns(records: int) -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0)))
+    unit.give("me", write(1, records))
+    assert unit.one(Rejected)[1].why is Reason.INVALID
+    unit.give("me", write(1, ENTRY_RECORDS))
+    assert list(unit.core.store.positions) == [1]

@@ -16,7 +16,7 @@ from logdb.log import requests as calls
 from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
 from logdb.log.corfu.auxiliary.replica import AuxiliaryReplica
 from logdb.log.corfu.messages import Entry
-from logdb.log.corfu.projection import View, gsn_at
+from logdb.log.corfu.projection import POSITION_WINDOW, View, gsn_at
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.unit import META, StorageUnit
@@ -89,7 +89,7 @@ class Decided:
 
 class Cluster(cluster.Cluster):
     """Its processes. `state`: the newest state of the auxiliary that any replica has applied. `lost`: the numbers of
-    the units that have lost their disks to faults."""
+    the units that have lost their disks to faults. `assigned`: the first position that no sequencer has assigned."""
 
     engine: ClassVar[str] = "corfu"
     shape: Shape
@@ -105,7 +105,7 @@ class Cluster(cluster.Cluster):
         self._checked: dict[tuple[Address, int], set[int]] = {}
         self.decided = Decided()
         self.lost: set[int] = set()
-        self._spare_lost_at = 0
+        self._spare_lost_at = self.assigned = 0
         super().__init__(world, shape, tuple(f"ordering-{number}" for number in range(1, shape.replicas + 1)))
 
     def add_servers(self) -> None:
@@ -119,7 +119,7 @@ class Cluster(cluster.Cluster):
                 config.address,
                 "sequencer",
                 lambda journals, rng, config=config: Sequencer(config, journals, rng),
-            )
+            ).watch = self._note_assigned
         for _ in range(self.shape.shards * self.shape.members + self.shape.spares):
             self.add_storage()
 
@@ -177,9 +177,17 @@ class Cluster(cluster.Cluster):
         complete = {unit.server for one in state.shards.values() for unit in one.units if not unit.since}
         counts["unit copied its shard"] += len(joining & complete)
 
-    def _check_unit(self, process: Process) -> None:
-        """A decided entry never changes, and is on every unit of its chain that has all entries (COR-1)."""
+    def _note_assigned(self, process: Process) -> None:
         core: Any = process.core
+        self.assigned = max(self.assigned, core.next)
+
+    def _check_unit(self, process: Process) -> None:
+        """A decided entry never changes, and is on every unit of its chain that has all entries (COR-1). No position is
+        far behind those that a sequencer has assigned (COR-12)."""
+        core: Any = process.core
+        if self.state is not None and core.store.highest >= max(self.state.start, self.assigned) + POSITION_WINDOW:
+            detail = f"{process.address} has position {core.store.highest}, of {self.assigned} that are assigned"
+            raise Failure("COR-12: no position is written that was not assigned", detail)
         key = process.address, process.wipes
         if self.state is None or not core.server or not core.store.next > self._seen.get(process.address, 0):
             return
@@ -218,9 +226,9 @@ class Cluster(cluster.Cluster):
         others = [one for one in self.ordering if one is not replica and one.address not in self.retired]
         return sum(map(self.has_joined, others)) > len(self.ordering) // 2
 
-    def may_lose_storage(self, process: Process) -> bool:
-        """Whether the records of the shard of this unit survive: another one with all entries has its disk (COR-5). The
-        next epoch must not depend on this unit already, so it must not be sealed."""
+    def may_lose_storage(self, process: Process, spared: int = 0) -> bool:
+        """Whether the records of the shard of this unit survive: more than `spared` others with all entries have their
+        disks (COR-5). The next epoch must not depend on this unit already, so it must not be sealed."""
         server = self.server_of(process)
         if server is None or not server.shard or server.is_gone:
             # The auxiliary may have chosen a spare for a new shard: it notices after a while that the spare is silent.
@@ -230,13 +238,14 @@ class Cluster(cluster.Cluster):
         if config is None or self._saved(process)["sealed"] >= self.state.epoch:
             return False
         by_address = {one.address: one for one in self.storage}
+        others = 0
         for unit in config.units:
             one = by_address[unit.address]
             has_disk = unit.server not in self.lost and not one.disk.has_damage()
             known = self.server_of(one)
-            if not unit.since and one is not process and has_disk and known is not None and known.server == unit.server:
-                return True
-        return False
+            is_there = known is not None and known.server == unit.server
+            others += not unit.since and one is not process and has_disk and is_there
+        return others > spared
 
     @staticmethod
     def _saved(process: Process) -> Any:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from logdb.cores.effects import MILLISECOND
 from logdb.log import requests as calls
-from logdb.log.corfu.messages import Seal
-from logdb.log.corfu.projection import View
+from logdb.log.corfu.messages import FillRequest, Seal, TokenRequest, WriteRequest
+from logdb.log.corfu.projection import POSITION_WINDOW, View
 from logdb.log.requests import ShardState
 from tests.sim import faults
 from tests.sim.corfu.cluster import Cluster
@@ -120,6 +120,25 @@ class Faults(faults.Faults):
             self.cluster.network.send(self.cluster.founders[0], unit.address, Seal(self.cluster.state.epoch))
         return True
 
+    def forge_positions(self) -> bool:
+        """A client sends what its right allows: entries and junk at positions that were not assigned to it, and requests
+        for positions that it does not write."""
+        process, state = self._someone("client"), self.cluster.state
+        units = [unit.address for config in state.shards.values() for unit in config.units]
+        if process is None or not units:
+            return False
+        tail = max(state.start, self.cluster.assigned)
+        for _ in range(self.draw.randint(1, 8)):
+            number, to = self.draw.getrandbits(62), self.draw.choice(units)
+            far = self.draw.choice((tail + 2 * POSITION_WINDOW, 1 << 40, (1 << 63) - 1))
+            message: Any = WriteRequest(number, state.epoch, far, 1 << 62, number, 1, [(1, b"forged")])
+            if self.draw.random() < 0.6:
+                message = FillRequest(number, state.epoch, self.draw.choice((far, tail + self.draw.randrange(300))))
+            elif self.draw.random() < 0.4 and state.sequencer:
+                message, to = TokenRequest(number, state.epoch, (0,) * self.draw.randint(1, 30)), state.sequencer
+            self.cluster.network.send(process.address, to, message)
+        return True
+
     # ---- disks
 
     def lose_disk(self) -> bool:
@@ -137,9 +156,10 @@ class Faults(faults.Faults):
         return True
 
     def flip_a_bit_of_a_unit(self) -> bool:
-        """In a stored record: the unit runs until it reads the record, and cannot start again."""
+        """In a stored record: the unit runs until it reads the record, and cannot start again. Until then it counts as
+        complete, so that another one may be removed that is only silent."""
         process = self._someone("storage")
-        if process is None or not self.losses_left or not self._survives_without(process):
+        if process is None or not self.losses_left or not self._survives_without(process, spared=1):
             return False
         self.losses_left -= 1
         return process.disk.flip(self.RECORDS)
@@ -178,12 +198,12 @@ class Faults(faults.Faults):
         self._retire(process)
         return True
 
-    def _survives_without(self, process: Process) -> bool:
+    def _survives_without(self, process: Process, spared: int = 0) -> bool:
         cluster = self.cluster
         node = cluster.node_of(process)
         if not all(
             one.kind == "sequencer"
-            or (cluster.may_lose_replica(one) if one.kind == "ordering" else cluster.may_lose_storage(one))
+            or (cluster.may_lose_replica(one) if one.kind == "ordering" else cluster.may_lose_storage(one, spared))
             for one in node
         ):
             return False
@@ -236,6 +256,7 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
     "isolate": Faults.isolate,
     "cut off client": Faults.cut_off_client,
     "client dies in mid-chain": Faults.client_dies_in_mid_chain,
+    "forge positions": Faults.forge_positions,
     "detach unit": Faults.detach_unit,
     "detach unit from the auxiliary": Faults.detach_unit_from_auxiliary,
     "detach sequencer": Faults.detach_sequencer,
@@ -276,6 +297,7 @@ CHANGES_OF_EPOCHS = (
 FOCUSES = (
     Trouble(("detach unit", "detach unit from the auxiliary", "client dies in mid-chain"), ("start spare",)),
     Trouble(("detach sequencer", "kill sequencer", "slow disk", "clock jump"), ("add shard", "finalize shard")),
+    Trouble(("forge positions", "kill sequencer", "kill head"), ("add shard", "finalize shard")),
     Trouble(("kill head", "late seal", "doubling network", "reordering network"), ("add shard", "finalize shard")),
     Trouble(("lose disk", "lose disk of a head", "kill storage", "late seal", "detach unit"), ("start spare",)),
     Trouble(
@@ -285,7 +307,7 @@ FOCUSES = (
 )
 """Faults that together reach what each of them alone seldom does: half-written chains that no writer completes, units
 and sequencers that clients with an old projection still use, and units that are lost while others copy."""
-AT_OTHERS = ("kill client", "cut off client", "client dies in mid-chain")
+AT_OTHERS = ("kill client", "cut off client", "client dies in mid-chain", "forge positions")
 """Faults after which no unit is removed."""
 HARMLESS = ("kill storage", "kill ordering", "kill sequencer", "kill in mid-write", "kill leader", "slow disk")
 

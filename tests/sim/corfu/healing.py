@@ -18,6 +18,7 @@ Wait = Callable[[int, Callable[[], bool], str, list[Any]], None]
 """Let time pass until a condition holds. Raises Failure at the limit, with the condition's name and the suspects."""
 ADDRESS = "prober"
 BYTES = 1 << 16
+HOLES = 50
 
 
 class OtherEpoch(Exception):
@@ -31,28 +32,35 @@ class Prober:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.answer: Any = None
+        self._answers: dict[int, Any] = {}
         self._request = 0
         cluster.network.processes[ADDRESS] = self  # type: ignore[assignment]
 
     def deliver(self, event: Received) -> None:
         """Receive a response."""
-        if event.message.request == self._request:
-            self.answer = event.message
+        self._answers[event.message.request] = event.message
 
-    def _ask(self, to: str, message: Any, kind: type, limit: int) -> Any:
+    def _ask(self, to: str, messages: list[Any], kind: type, limit: int) -> list[Any]:
+        """Send messages, again until all are answered in this way."""
         world, unit = self.cluster.world, self.cluster.shape.heartbeat_ns
-        self._request += 1
-        self.answer = None
-        while not isinstance(self.answer, kind):
+        requests = [one._replace(request=number) for number, one in enumerate(messages, self._request + 1)]
+        self._request += len(requests)
+        self._answers.clear()
+
+        def unanswered() -> list[Any]:
+            return [one for one in requests if not isinstance(self._answers.get(one.request), kind)]
+
+        while open_ := unanswered():
             if world.now > limit:
-                raise Failure("liveness: units answer", f"{to} does not answer {message}: {self.answer}")
-            self.cluster.network.send(ADDRESS, to, message._replace(request=self._request))
-            world.run(world.now + 2 * unit, lambda: isinstance(self.answer, kind))
-            if isinstance(self.answer, Rejected) and self.answer.why is Reason.SEALED:
+                why = [self._answers.get(one.request) for one in open_]
+                raise Failure("liveness: units answer", f"{to} does not answer {open_}: {why}")
+            for one in open_:
+                self.cluster.network.send(ADDRESS, to, one)
+            world.run(world.now + 2 * unit, lambda: not unanswered())
+            if any(isinstance(one, Rejected) and one.why is Reason.SEALED for one in self._answers.values()):
                 world.run(world.now + 8 * unit)
                 raise OtherEpoch
-        return self.answer
+        return [self._answers[one.request] for one in requests]
 
     def read(
         self, view: View, config: ShardConfig, unit: Unit, tail: int, limit: int
@@ -64,12 +72,12 @@ class Prober:
         while (stride := view.stride(config.shard, at)) is not None and stride.first <= position_of(tail):
             at, step, end = stride
             pull = Pull(0, view.epoch, at, step, end, 0, None, BYTES)
-            pulled = self._ask(unit.address, pull, Pulled, limit)
+            (pulled,) = self._ask(unit.address, [pull], Pulled, limit)
             if not pulled.entries:
-                source = ""
+                holes = range(at, min(end or tail, position_of(tail) + 1, at + HOLES * step), step)
+                fills = [FillRequest(0, view.epoch, position) for position in holes]
                 for link in config.chain(at):
-                    self._ask(link.address, FillRequest(0, view.epoch, at, source), Written, limit)
-                    source = link.address
+                    self._ask(link.address, fills, Written, limit)
                 continue
             for entry in pulled.entries:
                 for index in range(entry.count):

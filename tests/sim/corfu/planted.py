@@ -12,8 +12,8 @@ from logdb.log.corfu.client.fills import FillClient, Walk
 from logdb.log.corfu.client.reads import CompletePositions
 from logdb.log.corfu.client.subscription import LogSubscription, Stream
 from logdb.log.corfu.client.tails import TailClient
-from logdb.log.corfu.messages import FillRequest, HighestRequest, HighestResponse, Seal, Status, Update, Written
-from logdb.log.corfu.projection import ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.messages import HighestRequest, HighestResponse, Seal, Status, Update, Written
+from logdb.log.corfu.projection import POSITION_WINDOW, ShardConfig, Unit, View, gsn_at
 from logdb.log.corfu.sequencer.sequencer import Sequencer
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.entry_store import EntryStore
@@ -79,11 +79,19 @@ def forget_the_sealed_epoch_in_a_restart(right: Right, self: StorageUnit, journa
     self.reads.sealed = 0
 
 
-@planted(StorageUnit, "_on_fill", PLANTED)
-def fill_with_junk_what_the_head_has(
-    right: Right, self: StorageUnit, message: FillRequest, sender: str, now: int
-) -> None:
-    right(self, message._replace(source=""), sender, now)
+@planted(ShardConfig, "before", PLANTED)
+def fill_with_junk_what_the_head_has(right: Right, self: ShardConfig, server: int, position: int) -> None:
+    return None
+
+
+@planted(StorageUnit, "_is_assigned", PLANTED)
+def accept_any_position(right: Right, self: StorageUnit, message: Any) -> bool:
+    return True
+
+
+@planted(StorageUnit, "_is_assigned", PLANTED)
+def fill_ahead_of_the_sequencer(right: Right, self: StorageUnit, message: Any) -> bool:
+    return bool(message.position < self.assigned + POSITION_WINDOW)
 
 
 @planted(EntryStore, "durable_at", PLANTED)

@@ -51,7 +51,6 @@ class FillClient:
             self._end(walk, None)
             return
         unit = chain[walk.link]
-        source = chain[walk.link - 1].address if walk.link else ""
         walk.number = number = self._context.next_number()
 
         def choose(attempt: int) -> Address:
@@ -75,8 +74,7 @@ class FillClient:
                 self._step(walk)
             return None
 
-        request = FillRequest(number, view.epoch, walk.position, source)
-        self._requests.send(number, request, choose, on_reply)
+        self._requests.send(number, FillRequest(number, view.epoch, walk.position), choose, on_reply)
 
     def _is_trimmed(self, walk: Walk) -> bool:
         return walk.position < position_of(self._auxiliary.oldest)

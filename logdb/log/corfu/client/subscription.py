@@ -28,6 +28,8 @@ MIN_FETCH_BYTES: Final = 64 << 10
 FILLS_AFTER: Final = 4
 """A hole is filled after the answer timeout divided by this."""
 MAX_DOUBLINGS: Final = 5
+HOLES: Final = 256
+"""Maximum number of holes that are filled at once."""
 
 
 class Stream:
@@ -65,7 +67,7 @@ class LogSubscription(Subscription):
         self._epoch = 0
         self._is_closed = False
         self._doublings = 0
-        self._hole = 0
+        self._hole = self._holes_end = 0
         self._damage: Exception | None = None
         self._fill = Timer(self._fill_hole)
         self._look = Timer(self._auxiliary.refresh)
@@ -269,11 +271,14 @@ class LogSubscription(Subscription):
         view = self._auxiliary.view
         if (known <= position and position >= view.start) or self._hole == position:
             return
-        self._hole = position
-        wait = self._context.config.answer_timeout_ns // FILLS_AFTER << self._doublings
-        self._context.set_timer(self._fill, self._context.now + (wait if position >= view.start else wait // 8))
+        self._hole, self._holes_end = position, max(known, view.start)
+        wait = self._context.config.answer_timeout_ns // FILLS_AFTER
+        wait = wait << self._doublings if position >= view.start else wait // 8
+        self._context.set_timer(self._fill, self._context.now + wait)
 
     def _fill_hole(self) -> None:
+        """Fill the hole, and all others that were open when it was found: later positions were written since then, or no
+        client may write them any more."""
         position, found = self._hole, self._step()
         self._hole = 0
         if found is None or found[0] != position or self._is_closed:
@@ -283,14 +288,20 @@ class LogSubscription(Subscription):
         if stream is not None and stream.entries:
             self.advance()
             return
+        view, doublings = self._auxiliary.view, self._doublings
 
         def decided(entry: Written | None) -> None:
-            if entry is not None and not entry.count:
-                self._doublings = min(MAX_DOUBLINGS, self._doublings + 1)
+            if entry is not None and not entry.count and position >= view.start:
+                self._doublings = min(MAX_DOUBLINGS, doublings + 1)
             if not self._is_closed:
                 self.advance()
 
-        self._fills.fill(position, decided)
+        for at in range(position, min(max(self._holes_end, position + 1), position + HOLES)):
+            config = view.owner(at)
+            if config is not None and self._shard in (None, config.shard):
+                stream = self._streams.get(config.shard)
+                if stream is None or stream.at <= at:
+                    self._fills.fill(at, decided)
 
     def check(self) -> None:
         """Raises AssertionError."""

@@ -55,8 +55,7 @@ class Copier:
         self._asked_at = now
         if self._is_filling:
             self._link = min(self._link, len(chain) - 1)
-            source = chain[self._link - 1].address if self._link else ""
-            self._send(chain[self._link].address, FillRequest(self._number, self._view.epoch, position, source))
+            self._send(chain[self._link].address, FillRequest(self._number, self._view.epoch, position))
             return
         stride = self._view.stride(self._shard, position)
         assert stride is not None

@@ -46,11 +46,13 @@ from logdb.log.corfu.messages import (
     StatusRequest,
     TimeRequest,
     TimeResponse,
+    TokenRequest,
+    TokenResponse,
     Update,
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import NO_VIEW, position_of
+from logdb.log.corfu.projection import ENTRY_RECORDS, NO_VIEW, POSITION_WINDOW, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
@@ -62,10 +64,13 @@ SAVED: Final = 1
 HEARTBEAT: Final = "storage.heartbeat"
 MAX_FETCHES: Final = 1_000
 """Maximum number of entries that are being copied for fillers."""
+MAX_HELD: Final = 1_000
+"""Maximum number of messages that wait for the sequencer."""
 
 
 class StorageUnit:
-    """The core of one unit. `server`: its number, 0 until it has one."""
+    """The core of one unit. `server`: its number, 0 until it has one. `assigned`: the first position that no sequencer
+    has assigned, as far as the unit knows."""
 
     def __init__(self, config: UnitConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self.config = config
@@ -82,10 +87,13 @@ class StorageUnit:
         self._answers: list[tuple[int, int, Effect]] = []
         self._answered = 0
         self._fetches: dict[int, tuple[FillRequest, Address]] = {}
-        self._fetch = rng.getrandbits(62)
+        self._number = rng.getrandbits(62)
+        self._question = self._asked_at = 0
+        self._held: list[tuple[WriteRequest | FillRequest, Address]] = []
         self._journals = frozenset(journals)
         self._copied = 0
         self._load(journals)
+        self.assigned = self.store.highest + 1
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
             Update: self._on_update,
             Seal: self._on_seal,
@@ -94,6 +102,7 @@ class StorageUnit:
             Pulled: self._on_pulled,
             Written: lambda message, sender, now: self.copier.on_written(message, now),
             Rejected: self._on_rejected,
+            TokenResponse: self._on_assigned,
             HighestRequest: self._on_highest,
             TimeRequest: self._on_time,
             StatusRequest: self._on_status,
@@ -155,6 +164,8 @@ class StorageUnit:
         elif isinstance(event, Persisted):
             self._on_persisted(event, now)
         elif isinstance(event, TimerFired):
+            if self._held and now >= self._asked_at + self.config.resend_ns:
+                self._release(now)
             self.copier.on_timer(now)
             self._report(now)
             self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
@@ -176,6 +187,9 @@ class StorageUnit:
         """Check the invariants COR-n of one unit. Raises AssertionError."""
         self.store.check()
         self.reads.check()
+        assert self.store.highest < self.assigned + POSITION_WINDOW, "COR-12"
+        for message, _ in self._held:
+            assert not self.reads.rejects(message.epoch), "COR-7: a message of a sealed epoch waits"
 
     @property
     def is_ready(self) -> bool:
@@ -224,11 +238,15 @@ class StorageUnit:
         if view.version <= self.view.version:
             return
         self.view = view
+        self.assigned = max(self.assigned, view.start)
+        self._question = 0
+        if self._held:
+            self._ask_sequencer(now)
         found = [(one.shard, unit) for one in view.shards for unit in one.units if unit.server == self.server]
         if found and not self.reads.has_joined:
             self._join(view.epoch)
         elif not found and self.reads.has_joined:
-            self._reject_until(view.epoch)  # it has left its shard, for good
+            self._reject_until(view.epoch, now)  # it has left its shard, for good
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
             self.store.trim_index(position_of(view.oldest))
@@ -247,14 +265,15 @@ class StorageUnit:
 
         self._save(joined, has_joined=True)
 
-    def _reject_until(self, epoch: int) -> None:
+    def _reject_until(self, epoch: int, now: int) -> None:
         if epoch > self.reads.sealed:
             self.reads.sealed = epoch
             self.reads.wake()
+            self._release(now)
 
     def _on_seal(self, message: Seal, sender: Address, now: int) -> None:
         """Reject an epoch from now on, and report what was written before, when all of that is durable."""
-        self._reject_until(message.epoch)
+        self._reject_until(message.epoch, now)
         store = self.store
         end, server = store.next, self.server
         answer = Sealed(server, self.reads.sealed, store.highest, store.last, store.time)
@@ -263,19 +282,66 @@ class StorageUnit:
 
     # ---- writing
 
-    def _is_rejected(self, request: int, epoch: int, position: int, sender: Address) -> bool:
+    def _is_rejected(self, message: WriteRequest | FillRequest, sender: Address) -> bool:
         """Reject a message of a sealed epoch, or about a position that was trimmed."""
-        if self.reads.rejects(epoch):
-            self.reads.reject(request, Reason.SEALED, sender)
-        elif position < position_of(self.reads.oldest):
-            self.reads.reject(request, Reason.TRIMMED, sender)
+        if self.reads.rejects(message.epoch):
+            self.reads.reject(message.request, Reason.SEALED, sender)
+        elif message.position < max(1, position_of(self.reads.oldest)):
+            self.reads.reject(message.request, Reason.TRIMMED, sender)
         else:
             return False
         return True
 
+    def _is_assigned(self, message: WriteRequest | FillRequest) -> bool:
+        """Whether a sequencer has assigned the position, as far as the unit can say (COR-12). Junk must not be ahead of the
+        sequencer at all: it would be the tail, and later appends come before it. A writer has a token, and does not wait
+        for the answer of the sequencer."""
+        window = POSITION_WINDOW if isinstance(message, WriteRequest) else 0
+        return message.position < self.assigned + window
+
+    def _hold(self, message: WriteRequest | FillRequest, sender: Address, now: int) -> None:
+        """Let a message wait until the sequencer has answered."""
+        if len(self._held) < MAX_HELD:
+            self._held.append((message, sender))
+            self._ask_sequencer(now)
+        else:
+            self.reads.reject(message.request, Reason.BUSY, sender, "too many positions wait for the sequencer")
+
+    def _ask_sequencer(self, now: int) -> None:
+        """Request its next position, unless a request is open."""
+        if self.view.sequencer and (not self._question or now >= self._asked_at + self.config.resend_ns):
+            self._number += 1
+            self._question, self._asked_at = self._number, now
+            self._out.append(Send(self.view.sequencer, TokenRequest(self._number, self.view.epoch, ())))
+
+    def _on_assigned(self, message: TokenResponse, sender: Address, now: int) -> None:
+        if message.request == self._question:
+            self._question = 0
+            self.assigned = max(self.assigned, message.end)
+            self._release(now)
+
+    def _release(self, now: int) -> None:
+        """Handle the messages that have waited, or reject them."""
+        held, self._held = self._held, []
+        for message, sender in held:
+            if self._is_assigned(message):
+                self._do[type(message)](message, sender, now)
+            elif not self._is_rejected(message, sender):
+                why = f"position {message.position} is not assigned: the next one is {self.assigned}"
+                self.reads.reject(message.request, Reason.UNASSIGNED, sender, why)
+
     def _on_write(self, message: WriteRequest, sender: Address, now: int) -> None:
-        if self._is_rejected(message.request, message.epoch, message.position, sender):
+        if self._is_rejected(message, sender):
             return
+        if not 0 < len(message.records) <= ENTRY_RECORDS:
+            why = f"an entry has 1 to {ENTRY_RECORDS} records, not {len(message.records)}"
+            self.reads.reject(message.request, Reason.INVALID, sender, why)
+            return
+        if not self._is_assigned(message):
+            self._hold(message, sender, now)
+            return
+        if message.position >= self.assigned + POSITION_WINDOW // 2:
+            self._ask_sequencer(now)
         if self.store.find(message.position) is None:
             entry = Entry(message.position, message.time, message.client, message.sequence, len(message.records))
             self.store.add(entry, message.records)
@@ -290,21 +356,28 @@ class StorageUnit:
         self._when_durable(self.store.end(at), Send(sender, written))
 
     def _on_fill(self, message: FillRequest, sender: Address, now: int) -> None:
-        if self._is_rejected(message.request, message.epoch, message.position, sender):
+        """Only the head writes junk; the others copy the entry. The filler does not say which unit is the head: its
+        chain could be forged."""
+        if self._is_rejected(message, sender):
             return
-        if self.store.find(message.position) is not None:
-            self._answer_written(message.request, message.position, sender)
-        elif not message.source:
-            self.store.add(Entry(message.position, 0, 0, 0, 0), ())
-            self._answer_written(message.request, message.position, sender)
+        position, config = message.position, self.view.owner(message.position)
+        if self.store.find(position) is not None:
+            self._answer_written(message.request, position, sender)
+        elif not self._is_assigned(message):
+            self._hold(message, sender, now)
+        elif message.epoch > self.view.epoch or config is None or not config.has(self.server):
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
+        elif (before := config.before(self.server, position)) is None:
+            self.store.add(Entry(position, 0, 0, 0, 0), ())
+            self._answer_written(message.request, position, sender)
         else:
-            self._fetch += 1
-            self._fetches[self._fetch] = message, sender
+            self._number += 1
+            self._fetches[self._number] = message, sender
             if len(self._fetches) > MAX_FETCHES:
                 del self._fetches[next(iter(self._fetches))]
-            end = message.position + 1
-            pull = Pull(self._fetch, message.epoch, message.position, 1, end, 0, None, 1)
-            self._out.append(Send(message.source, pull))
+            self._out.append(
+                Send(before.address, Pull(self._number, message.epoch, position, 1, position + 1, 0, None, 1))
+            )
 
     def _on_pulled(self, message: Pulled, sender: Address, now: int) -> None:
         """Entries of another unit have arrived: for a filler, or for this unit, which has joined."""
@@ -313,7 +386,7 @@ class StorageUnit:
             self.copier.on_pulled(message, now)
             return
         fill, filler = fetch
-        if not message.entries or self._is_rejected(fill.request, fill.epoch, fill.position, filler):
+        if not message.entries or self._is_rejected(fill, filler):
             return
         if self.store.find(fill.position) is None:
             self.store.add(message.entries[0], [(one.tag, one.payload) for one in message.records])
