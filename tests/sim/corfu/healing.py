@@ -106,7 +106,9 @@ class Healing:
         self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
         for _ in range(cluster.shape.members + 2):
             cluster.add_storage().start()
-        while not cluster.view(limit).live():
+        while not (view := cluster.view(limit)).live():
+            if len(view.spares) < cluster.shape.members:  # finalized shards with additional replicas took them
+                cluster.add_storage().start()
             cluster.operator.do(calls.AddShard(()), limit)
             cluster.world.run(cluster.world.now + cluster.shape.heartbeat_ns)
         self.wait_for_copies(limit)
