@@ -11,6 +11,8 @@ from logdb.log.corfu.messages import (
     FillRequest,
     Pull,
     Pulled,
+    ReadRequest,
+    ReadResponse,
     Reason,
     Rejected,
     TokenRequest,
@@ -117,3 +119,37 @@ def test_a_subscription_fills_what_an_earlier_epoch_has_left_without_longer_wait
         entries = tuple([Entry(fill.position, 1, 0, 0, 0) for _, fill in fills])
         client.give("s11", Pulled(pull.request, 5 * HOLES, entries))
         client.call(calls.Next(client.answers[subscription]))
+
+
+def test_a_token_counts_only_in_its_epoch() -> None:
+    """COR-6: the next epoch assigns the position again."""
+    client = Client()
+    client.call(calls.Append([(1, b"x")]))
+    client.configure(view_of(shard_of(1, 0)))
+    _, token = client.one(TokenRequest)
+    client.give("q1", TokenResponse(token.request, 3, 5, 6, (5,), 9))
+    assert not client.take(WriteRequest)
+    client.configure(view_of(shard_of(1, 0), epoch=3))
+    _, again = client.one(TokenRequest)
+    client.give("q1", TokenResponse(again.request, 3, 6, 7, (6,), 9))
+    assert client.one(WriteRequest)[1].position == 6
+
+
+def test_a_record_is_read_from_the_last_unit_unless_its_entry_is_known_to_be_complete() -> None:
+    """COR-11. A unit that joins behind the position is not in its chain."""
+    client = Client()
+    client.call(calls.Read(gsn_at(4), 1))
+    client.configure(view_of(shard_of(1, 0, 0, 9), start=9))
+    for _ in range(3):
+        to, request = client.take(ReadRequest)[-1]
+        assert to == "s12"
+        client.wait(SECOND)
+        client.configure(view_of(shard_of(1, 0, 0, 9), start=9))
+    client.give("s12", ReadResponse(request.request, request.gsn, 1, [(1, b"x")]))
+    client.take(ReadRequest)
+    chosen = set()
+    for _ in range(4):
+        client.call(calls.Read(gsn_at(4), 1))
+        to, _ = client.one(ReadRequest)
+        chosen.add(to)
+    assert chosen == {"s11", "s12"}

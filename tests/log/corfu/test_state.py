@@ -106,3 +106,17 @@ def command_for(state: ProjectionState, draw: Random, number: int) -> c.Command:
     joins = tuple([(shard, server) for shard, server in zip(shards, spares, strict=False)])
     highest = state.start + draw.randrange(5)
     return c.NewEpoch(state.epoch, sealed, highest, gsn_at(highest), 0, "q1", 7, joins, number * bool(change[0]), *change)
+
+
+def test_a_change_is_carried_out_once() -> None:
+    state = with_units(2)
+    for server in (1, 2):
+        state.apply(c.NewEpoch(state.epoch, (), 0, 0, 0, "q1", 7, (), 9, "AddShard", (server,)))
+    assert [one.shard for one in state.view().shards] == [1]
+
+
+def test_the_time_of_an_epoch_is_that_of_the_latest_record() -> None:
+    state = with_units(1)
+    for time in (30, 20):
+        state.apply(c.NewEpoch(state.epoch, (), 0, 0, time, "q1", 7, (), 0, "", ()))
+    assert state.view().time == 30

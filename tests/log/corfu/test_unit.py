@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 from logdb.cores.effects import SECOND
+from logdb.log.contract import LogRecord
 from logdb.log.corfu.messages import (
+    Entry,
     FillRequest,
+    HighestRequest,
     Pull,
+    Pulled,
     Reason,
     Rejected,
     Report,
     Seal,
+    Sealed,
+    TimeRequest,
     TokenRequest,
     TokenResponse,
     Update,
@@ -146,3 +152,30 @@ def test_an_entry_has_a_record_and_not_more_than_a_position_has_gsns(records: in
     assert unit.one(Rejected)[1].why is Reason.INVALID
     unit.give("me", write(1, ENTRY_RECORDS))
     assert list(unit.core.store.positions) == [1]
+
+
+def test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_earlier_epoch() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0)))
+    unit.give("me", write(4))
+    unit.give("o1", Seal(2))
+    unit.sync("meta")
+    assert not unit.take(Sealed)
+    unit.sync()
+    assert unit.one(Sealed)[1] == Sealed(13, 2, 4, gsn_at(4), 9)
+    for question in (HighestRequest(6, 2), TimeRequest(6, 2, 9, 0), Pull(6, 2, 4, 1, 0, 0, None, 9), write(5)):
+        unit.give("me", question)
+        assert unit.one(Rejected)[1].why is Reason.SEALED
+    unit.restart()
+    unit.give("me", HighestRequest(6, 2))
+    assert unit.one(Rejected)[1].why is Reason.SEALED
+
+
+def test_a_unit_reports_a_copy_when_it_is_durable() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
+    _, pull = unit.one(Pull)
+    entries = tuple([Entry(position, 1, 7, position, 1) for position in range(1, 9)])
+    unit.take(Report)
+    unit.give("s12", Pulled(pull.request, 8, entries, [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]))
+    assert not [one for _, one in unit.take(Report) if one.copied]
+    unit.sync()
+    assert [one.copied for _, one in unit.take(Report)] == [9]
