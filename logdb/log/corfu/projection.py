@@ -114,7 +114,7 @@ class Range(NamedTuple):
 
 
 class Stride(NamedTuple):
-    """The positions `first`, `first` + `step`, and so on, before `end`, which have one chain; `end` 0: without an end."""
+    """The positions `first`, `first` + `step`, and so on, before `end`, of one chain; `end` 0: without an end."""
 
     first: int
     step: int
@@ -158,8 +158,8 @@ class View(NamedTuple):
         return self.shard(shards[(position - first) % len(shards)])
 
     def stride(self, shard: int, position: int) -> Stride | None:
-        """The positions of a shard from `position` on, in the first range that has any, up to the first one with another
-        chain. None: there are none."""
+        """The positions of a shard from `position` on, in the first range that has any, up to the first one with
+        another chain. None: there are none."""
         for at, (first, shards) in enumerate(self.ranges):
             end = self.ranges[at + 1].first if at + 1 < len(self.ranges) else 0
             if shard not in shards or (end and position >= end):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logdb.cores.effects import MILLISECOND, SECOND
 from logdb.log import requests as calls
-from logdb.log.contract import AppendUnknown
+from logdb.log.contract import AppendUnknown, LogRecord
 from logdb.log.corfu.client.subscription import HOLES
 from logdb.log.corfu.messages import (
     Entry,
@@ -153,3 +153,17 @@ def test_a_record_is_read_from_the_last_unit_unless_its_entry_is_known_to_be_com
         to, _ = client.one(ReadRequest)
         chosen.add(to)
     assert chosen == {"s11", "s12"}
+
+
+def test_a_subscription_passes_what_is_the_tail_and_not_more() -> None:
+    """A version that a reader has reached is not behind the tail that another client gets."""
+    client = Client()
+    subscription = client.answers[client.call(calls.Subscribe(1))]
+    call = client.call(calls.Next(subscription))
+    client.configure(view_of(shard_of(1, 0)))
+    for entry, end in ((Entry(1, 1, 7, 1, 2), gsn_at(1, 2)), (Entry(2, 1, 0, 0, 0), gsn_at(2, 1))):
+        _, pull = client.one(Pull)
+        records = [LogRecord(gsn_at(entry.position, index), 1, 1, b"x") for index in range(entry.count)]
+        client.give("s11", Pulled(pull.request, entry.position, (entry,), records))
+        assert client.answers[call].end == end
+        call = client.call(calls.Next(subscription))

@@ -124,7 +124,7 @@ def test_a_unit_that_was_left_out_keeps_its_records_while_another_one_copies_the
 
 
 def test_a_unit_that_was_left_out_is_released_if_no_other_one_can_copy_its_shard() -> None:
-    """It is the only one that can join again."""
+    """No other unit can join."""
     state = with_a_shard(spares=1)
     out: list[Effect] = []
     leader = Leader(CONFIG, out, now=0)

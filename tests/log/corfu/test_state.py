@@ -105,7 +105,9 @@ def command_for(state: ProjectionState, draw: Random, number: int) -> c.Command:
     sealed = tuple(sorted([unit.server for unit in units if draw.random() < 0.9]))
     joins = tuple([(shard, server) for shard, server in zip(shards, spares, strict=False)])
     highest = state.start + draw.randrange(5)
-    return c.NewEpoch(state.epoch, sealed, highest, gsn_at(highest), 0, "q1", 7, joins, number * bool(change[0]), *change)
+    return c.NewEpoch(
+        state.epoch, sealed, highest, gsn_at(highest), 0, "q1", 7, joins, number * bool(change[0]), *change
+    )
 
 
 def test_a_change_is_carried_out_once() -> None:

@@ -121,8 +121,8 @@ class Faults(faults.Faults):
         return True
 
     def forge_positions(self) -> bool:
-        """A client sends what its right allows: entries and junk at positions that were not assigned to it, and requests
-        for positions that it does not write."""
+        """A client sends what its right allows: entries and junk at positions that were not assigned to it, and
+        requests for positions that it does not write."""
         process, state = self._someone("client"), self.cluster.state
         units = [unit.address for config in state.shards.values() for unit in config.units]
         if process is None or not units:

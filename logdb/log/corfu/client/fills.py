@@ -85,8 +85,8 @@ class FillClient:
             then(entry)
 
     def on_view(self) -> None:
-        """End what was trimmed meanwhile: the units of a shard that is removed do not answer. Begin again with the chains
-        of a new epoch. Positions that belong to the new epoch are left to it."""
+        """End what was trimmed meanwhile: the units of a shard that is removed do not answer. Begin again with the
+        chains of a new epoch. Positions that belong to the new epoch are left to it."""
         view = self._auxiliary.view
         is_new, self._epoch = view.epoch != self._epoch, view.epoch
         for walk in list(self._walks.values()):

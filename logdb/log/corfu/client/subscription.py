@@ -156,7 +156,7 @@ class LogSubscription(Subscription):
             size += bytes_
             records += own if gsn_at(entry.position) >= first else [one for one in own if one.gsn >= first]
             self._next = position + 1
-            self.position = max(gsn_at(self._next), first + 1)
+            self.position = max(self.position, gsn_at(position, max(0, entry.count - 1)) + 1)
         if self.position > first:
             self._doublings = max(0, self._doublings - 1)
             return Batch(first, self.position, records)
@@ -277,8 +277,8 @@ class LogSubscription(Subscription):
         self._context.set_timer(self._fill, self._context.now + wait)
 
     def _fill_hole(self) -> None:
-        """Fill the hole, and all others that were open when it was found: later positions were written since then, or no
-        client may write them any more."""
+        """Fill the hole, and all others that were open when it was found: later positions were written since then, or
+        no client may write them any more."""
         position, found = self._hole, self._step()
         self._hole = 0
         if found is None or found[0] != position or self._is_closed:

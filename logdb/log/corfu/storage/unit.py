@@ -293,9 +293,9 @@ class StorageUnit:
         return True
 
     def _is_assigned(self, message: WriteRequest | FillRequest) -> bool:
-        """Whether a sequencer has assigned the position, as far as the unit can say (COR-12). Junk must not be ahead of the
-        sequencer at all: it would be the tail, and later appends come before it. A writer has a token, and does not wait
-        for the answer of the sequencer."""
+        """Whether a sequencer has assigned the position, as far as the unit can say (COR-12). Junk must not be ahead of
+        the sequencer at all: it would be the tail, and later appends come before it. A writer has a token, and does not
+        wait for the answer of the sequencer."""
         window = POSITION_WINDOW if isinstance(message, WriteRequest) else 0
         return message.position < self.assigned + window
 
