@@ -104,7 +104,7 @@ def write(
 
 
 def _with_number(verb: Callable[..., None]) -> click.Command:
-    """A command that changes the number under KEY by N, which may be negative: `-5` is no option."""
+    """A command that changes the number under KEY by N. N may be negative, so `-5` is not taken for an option."""
     for decorator in (
         click.pass_obj,
         database,

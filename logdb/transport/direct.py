@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
     # ---- for the two tasks of a stream
 
     async def read(self) -> Any:
-        """The next packet; `aio.EOF` when there are no more, because the peer has ended or was lost."""
+        """The next packet; `aio.EOF` after the last one, when the peer has ended the connection or was lost."""
         while not self._packets:
             if self._has_ended:
                 return aio.EOF

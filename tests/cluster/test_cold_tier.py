@@ -128,6 +128,9 @@ def test_a_store_that_is_away_delays_compactions(tmp_path: Path) -> None:
     assert not log.trims
     assert BEGINNING not in kinds(log)
     assert server.core.compactor.archiver.failures > 2
+    ((_, reply),) = server.take(Compacted)
+    assert isinstance(reply, Compacted)
+    assert reply.why.startswith("the cold tier cannot be written (no route to the store)")
     tier.away = ""
     server.wait(60 * SECOND)
     assert compact(log, tier, server, before=8, number=2).oldest_after == 8

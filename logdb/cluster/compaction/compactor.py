@@ -34,7 +34,7 @@ from logdb.cluster.messages import (
 from logdb.cluster.placement import decode_placement, named, placed
 from logdb.cluster.summaries import Summary, encode_summary
 from logdb.cores.context import ClientContext, Timer
-from logdb.cores.effects import Address, ProtocolViolation
+from logdb.cores.effects import Address, Archived, ProtocolViolation
 from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
 from logdb.log.contract import Record
@@ -259,7 +259,24 @@ class Compactor:
     def _fail(self, reason: str) -> None:
         self._answer(self._oldest_before, reason)
 
+    def on_archived(self, event: Archived) -> None:
+        """A segment was written to the cold tier, or the store has failed: waiting clients get the cause, and the
+        compaction goes on when the store is back."""
+        self.archiver.on_archived(event)
+        if event.failure and self.phase is Phase.ARCHIVING:
+            self._reply(
+                self._oldest_before,
+                f"the cold tier cannot be written ({event.failure}); nothing is dropped, and the server tries again",
+            )
+
     def _answer(self, oldest: int, reason: str) -> None:
+        self._reply(oldest, reason)
+        if self._requested:
+            self._gather()
+        else:
+            self._enter(Phase.IDLE)
+
+    def _reply(self, oldest: int, reason: str) -> None:
         floor = self._replica.coordinator.floor
         for (address, request), before in list(self._requested.items()):
             if before <= self._target or reason:
@@ -267,10 +284,6 @@ class Compactor:
                 byte_counts = self._read, self._written, self._replica.freed if self._written else 0
                 reply = Compacted(request, floor, self.copied, self._oldest_before, oldest, reason, *byte_counts)
                 self._context.send(address, reply)
-        if self._requested:
-            self._gather()
-        else:
-            self._enter(Phase.IDLE)
 
     def tidy(self) -> None:
         """Called periodically: end the compaction of a killed server, trim after it, or begin one that is due."""

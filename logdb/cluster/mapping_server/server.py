@@ -111,7 +111,7 @@ class MappingServer:
             else:
                 self._context.fire_timers()
         elif type(event) is Archived:
-            self.compactor.archiver.on_archived(event)
+            self.compactor.on_archived(event)
         return self.effects()
 
     def effects(self) -> list[Effect]:

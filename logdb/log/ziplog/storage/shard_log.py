@@ -23,7 +23,7 @@ VOID_UP_TO: Final = (0, 0)
 VOID_AT: Final = (0, 1)
 """Likewise, of the one at this GSN."""
 TRIM_RECORDS: Final = 64
-"""The journal of speculative records is trimmed when so many of its oldest ones are no longer needed."""
+"""Number of records at the beginning of the speculative journal, all unneeded, after which they are trimmed."""
 
 
 class Speculation(NamedTuple):
