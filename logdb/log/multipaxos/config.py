@@ -68,7 +68,11 @@ class ReplicaServerConfig(ServerConfig):
             flush_ns=heartbeat_ns,
             copy_ns=2 * heartbeat_ns,
             snapshot_bytes=self.snapshot_mib << 20,
-            paxos=paxos.Config(election_ns=self.election_ms * MILLISECOND, heartbeat_ns=heartbeat_ns),
+            paxos=paxos.Config(
+                election_ns=self.election_ms * MILLISECOND,
+                heartbeat_ns=heartbeat_ns,
+                buffer_bytes=self.buffer_mib << 20,
+            ),
         )
 
 

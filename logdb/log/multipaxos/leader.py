@@ -41,8 +41,9 @@ class Leader:
 
     # ---- requests
 
-    def on_append(self, request: AppendRequest, sender: Address, state: LogState) -> None:
-        """Acknowledge the records that are in the log already, and queue the request if some are not."""
+    def on_append(self, request: AppendRequest, sender: Address, state: LogState, is_overloaded: bool) -> None:
+        """Acknowledge the records that are in the log already, and queue the request if some are not, or refuse it.
+        `is_overloaded`: too many commands are not durable at this replica, even if others have chosen them."""
         client, sequence, _, records = request
         runs = state.sessions.find(client, sequence, len(records))
         self._answer(sender, client, runs)
@@ -53,7 +54,7 @@ class Leader:
             self._pending[client, sequence] = pending._replace(sender=sender)
             return
         size = record_bytes(records)
-        if self._pending and self._pending_bytes + size > self._config.buffer_bytes:
+        if is_overloaded or (self._pending and self._pending_bytes + size > self._config.buffer_bytes):
             self._out.append(Send(sender, AppendRefused(client, sequence, self._config.address)))
             return
         self._pending[client, sequence] = Pending(sender, size)

@@ -312,7 +312,7 @@ class MultiPaxosReplica:
 
     def _append(self, request: AppendRequest, sender: Address, now: int) -> None:
         if self.leader is not None:
-            self.leader.on_append(request, sender, self.state)
+            self.leader.on_append(request, sender, self.state, self.paxos.is_overloaded)
         else:
             self._out.append(Send(sender, AppendRefused(request.client, request.sequence, self._other_leader())))
 

@@ -50,6 +50,9 @@ class Acceptor:
         self.matched = self._matched_in(self.promised)
         self._end = self._durable = 1 if journal is None else journal.end
         self._pending_effects: deque[tuple[int, Effect]] = deque()
+        self._seen_unsynced: deque[tuple[int, int]] = deque()
+        self._unsynced_values: deque[tuple[int, int]] = deque()
+        self.unsynced_bytes = 0
 
     @property
     def last(self) -> int:
@@ -82,6 +85,15 @@ class Acceptor:
         """Whether everything written is on the medium."""
         return self._durable == self._end
 
+    def lags(self, now: int, limit_ns: int) -> bool:
+        """Whether a write that was seen by a call at least `limit_ns` ago is not on the medium yet."""
+        seen = self._seen_unsynced
+        while seen and seen[0][1] <= self._durable:
+            seen.popleft()
+        if not self.is_durable and (not seen or seen[-1][1] < self._end):
+            seen.append((now, self._end))
+        return bool(seen) and now - seen[0][0] >= limit_ns
+
     def when_durable(self, effect: Effect) -> list[Effect]:
         """Return the effect if all writes are durable; otherwise `persisted` returns it later."""
         if self.is_durable:
@@ -92,6 +104,8 @@ class Acceptor:
     def persisted(self, end: int) -> list[Effect]:
         """Return the effects that were waiting for the records before `end`, which are now durable."""
         self._durable = max(self._durable, end)
+        while self._unsynced_values and self._unsynced_values[0][0] <= self._durable:
+            self.unsynced_bytes -= self._unsynced_values.popleft()[1]
         ready = []
         while self._pending_effects and self._pending_effects[0][0] <= end:
             ready.append(self._pending_effects.popleft()[1])
@@ -151,6 +165,9 @@ class Acceptor:
         self.choose(min(commit, self.matched))
         if new:
             self._write([records.accepted(ballot, self.commit, slot, new)])
+            size = sum([len(value) for value in new])
+            self._unsynced_values.append((self._end, size))
+            self.unsynced_bytes += size
         return True
 
     def _check_agreement(self, first: int, values: Sequence[bytes]) -> None:

@@ -66,7 +66,8 @@ class Config:
     """`election_ns`: minimum election timeout; the timeout is random, up to twice as long. `heartbeat_ns`: the leader's
     heartbeat interval. `batch_bytes`: approximate maximum size of a message. `window`: maximum number of unanswered
     messages with values to one replica. `retain_bytes`: size of chosen values kept before a snapshot, so that a
-    slightly slow replica does not need the snapshot.
+    slightly slow replica does not need the snapshot. `buffer_bytes`: size of accepted values that are not durable; a
+    replica with more than that does not lead if its disk stands still (PAX-19).
     """
 
     election_ns: int = 500 * MILLISECOND
@@ -74,6 +75,7 @@ class Config:
     batch_bytes: int = 1 << 20
     window: int = 16
     retain_bytes: int = 1 << 20
+    buffer_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
         assert 0 < 2 * self.heartbeat_ns <= self.election_ns, "at least two heartbeats in an election timeout"

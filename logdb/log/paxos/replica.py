@@ -245,6 +245,11 @@ class Replica:
         """The size of the values chosen since the newest snapshot."""
         return self._acceptor.uncompacted_bytes
 
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether accepted values of more than `buffer_bytes` are not durable here. Others may have chosen them."""
+        return self._acceptor.unsynced_bytes > self._config.buffer_bytes
+
     def check_invariants(self) -> None:
         """Check the invariants PAX-n that concern one replica. Raises AssertionError."""
         self._acceptor.check_invariants()
@@ -285,16 +290,26 @@ class Replica:
         if name == JOIN:
             self._request_join(now)
         elif name == HEARTBEAT and self._leading is not None:
-            if self._leading.has_quorum(now):
+            if self._leading.has_quorum(now) and not self._must_not_lead(now):
                 self._leading.heartbeat()
                 self._out.append(SetTimer(HEARTBEAT, now + self._config.heartbeat_ns))
             else:
                 self._follow("", now)
         elif name == ELECTION and self._leading is None:
             if now >= self._last_contact_at + self._election_timeout_ns or self._role is not Role.FOLLOWING:
-                self._start_pre_vote(now)
+                if self._must_not_lead(now):
+                    self._follow("", now)
+                    self._restart_election_timer(now)
+                else:
+                    self._start_pre_vote(now)
             else:
                 self._out.append(SetTimer(ELECTION, self._last_contact_at + self._election_timeout_ns))
+
+    def _must_not_lead(self, now: int) -> bool:
+        """Whether the disk of this replica stands still, and the memory is full of what waits for it (PAX-19). A
+        replica without others has no successor."""
+        lags = self._acceptor.lags(now, 2 * self._config.election_ns)
+        return lags and self.is_overloaded and bool(self._others)
 
     def _restart_election_timer(self, now: int) -> None:
         """Set the election timer to a new random timeout. A later contact with the leader does not move the timer: the

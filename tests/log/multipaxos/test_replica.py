@@ -10,6 +10,7 @@ from logdb.log.contract import LogRecord
 from logdb.log.multipaxos.config import ReplicaConfig
 from logdb.log.multipaxos.engine import REPLICA
 from logdb.log.multipaxos.messages import (
+    AppendRefused,
     AppendRequest,
     AppendResponse,
     DurableResponse,
@@ -30,7 +31,8 @@ CLIENT = "client-1"
 
 
 class Stage:
-    """A replica on a disk without delay. `outbox`: messages to other replicas; `timers`: by name, when they fire."""
+    """A replica on a disk without delay. `outbox`: messages to other replicas; `timers`: by name, when they fire.
+    `is_held`: the disk syncs nothing until `release`."""
 
     def __init__(self, address: str = "r:1", replicas: tuple[str, ...] = ("r:1",), **config: Any) -> None:
         self.config = ReplicaConfig(address, replicas, **config)
@@ -39,6 +41,8 @@ class Stage:
         self.sent: list[Any] = []
         self.outbox: list[tuple[str, Any]] = []
         self.timers: dict[str, int] = {}
+        self.is_held = False
+        self.held: list[Persisted] = []
         self.begin()
 
     def begin(self) -> None:
@@ -58,11 +62,19 @@ class Stage:
                 records = [LogRecord(n, 0, tag, payload) for n, (tag, payload) in enumerate(effect.records, found.end)]
                 end = found.end + len(records)
                 self.journals[effect.journal] = Journal(found.first, end, [*found.records, *records])
-                self.handle(Persisted(effect.journal, end))
+                self.held.append(Persisted(effect.journal, end))
+                if not self.is_held:
+                    self.release()
             elif isinstance(effect, SetTimer) and effect.name == "multipaxos.flush":
                 self.handle(TimerFired(effect.name))
             elif isinstance(effect, SetTimer):
                 self.timers[effect.name] = effect.at
+
+    def release(self) -> None:
+        """Sync what is written."""
+        self.is_held = False
+        while self.held:
+            self.handle(self.held.pop(0))
 
     def handle(self, event: Any) -> None:
         self.now += 1
@@ -126,6 +138,20 @@ def test_an_append_is_acknowledged_once_it_is_durable_and_a_retry_with_the_same_
     assert isinstance(pulled, Pulled)
     assert [(record.gsn, record.payload[8:]) for record in pulled.records] == [(2, b"b")]
     assert pulled.end == 3
+
+
+def test_a_leader_admits_no_records_beyond_what_its_disk_may_lag() -> None:
+    """The followers choose commands without the leader's disk."""
+    group = Group(paxos=Config(buffer_bytes=5_000))
+    group.leader.is_held = True
+    admitted = 0
+    while not any(isinstance(answer, AppendRefused) for answer in group.append(admitted + 1)):
+        admitted += 1
+        assert admitted < 10
+    assert admitted == 5
+    assert group.append(admitted) == [AppendResponse(7, ((admitted, 1, admitted),))]
+    group.leader.release()
+    assert AppendResponse(7, ((admitted + 1, 1, admitted + 1),)) in group.append(admitted + 1)
 
 
 def test_a_large_append_takes_consecutive_gsns() -> None:

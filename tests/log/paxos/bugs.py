@@ -371,6 +371,11 @@ def found_without_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Joining, "_try_to_found", found)
 
 
+def lead_while_the_disk_stands_still(patch: pytest.MonkeyPatch) -> None:
+    """Values are chosen without the leader, which keeps what it cannot write."""
+    patch.setattr(Acceptor, "lags", lambda self, now, limit_ns: False)
+
+
 BUGS: list[Plant] = [
     promise_before_persisting,
     accept_before_persisting,
@@ -395,5 +400,6 @@ BUGS: list[Plant] = [
     reply_to_a_join_request_before_persisting,
     vote_with_an_empty_disk,
     join_without_the_values,
+    lead_while_the_disk_stands_still,
 ]
 """The bugs that the simulation finds. The others need one order of events in a million; the stories contain it."""

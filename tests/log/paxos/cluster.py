@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -38,7 +39,12 @@ from logdb.log.paxos import Chosen, Config, Confirmed, Deposed, Elected, NotLead
 from logdb.log.paxos.messages import NO_BALLOT, Accepted, JoinReply, MemberEnvelope, Prepare, Promise
 
 CONFIG = Config(
-    election_ns=100 * MILLISECOND, heartbeat_ns=25 * MILLISECOND, batch_bytes=200, window=4, retain_bytes=150
+    election_ns=100 * MILLISECOND,
+    heartbeat_ns=25 * MILLISECOND,
+    batch_bytes=200,
+    window=4,
+    retain_bytes=150,
+    buffer_bytes=50,
 )
 SHORT_ELECTIONS = replace(CONFIG, election_ns=50 * MILLISECOND)
 BINDING = (Promise, Accepted, JoinReply)
@@ -54,7 +60,8 @@ def state_after(state: int, value: bytes) -> int:
 
 
 class Medium:
-    """The journal of one replica. A crash keeps the records before `durable` and a prefix of the others."""
+    """The journal of one replica. A crash keeps the records before `durable` and a prefix of the others. `unsynced`:
+    the writes that are not durable, each as its time and its end."""
 
     def __init__(self, quantum: int) -> None:
         self.quantum = quantum
@@ -65,15 +72,24 @@ class Medium:
         self.restorable = 0
         self.promised = NO_BALLOT
         self.roster: tuple[int, ...] = ()
+        self.unsynced: deque[tuple[int, int]] = deque()
 
     @property
     def end(self) -> int:
         return self.first + len(self.records)
 
-    def write(self, effect: Persist) -> None:
+    @property
+    def unsynced_bytes(self) -> int:
+        """The size of the accepted values that are not durable."""
+        written = self.records[self.durable - self.first :]
+        accepted = [records.read_accepted(payload)[3] for tag, payload in written if tag == records.ACCEPTED]
+        return sum([len(value) for values in accepted for value in values])
+
+    def write(self, effect: Persist, now: int) -> None:
         assert self.exists
         assert effect.first == self.end, "a journal has no gaps"
         self.records += effect.records
+        self.unsynced.append((now, self.end))
 
     def sync(self, end: int) -> None:
         """Make the records before `end` durable."""
@@ -90,6 +106,8 @@ class Medium:
             elif tag == records.MEMBER:
                 self.roster = records.read_member(payload).roster
         self.durable = max(self.durable, end)
+        while self.unsynced and self.unsynced[0][1] <= end:
+            self.unsynced.popleft()
 
     def trim(self, before: int) -> None:
         """Remove whole files of records before `before`; some of them may stay."""
@@ -104,6 +122,7 @@ class Medium:
         del self.records[keep - self.first :]
         self.durable = min(self.durable, self.end)
         self.sync(self.end)
+        self.unsynced.clear()
 
     def holds(self, slot: int, value: bytes) -> bool:
         return slot <= self.restorable or self.accepted.get(slot) == value
@@ -118,9 +137,10 @@ class Medium:
 class Node:
     """A replica, its embedding core (which keeps a state and compacts now and then) and its host.
 
-    `chosen_at_prepare`: the last slot that was chosen when the replica sent Prepare. `promised`: the highest ballot
-    of all promises that the replica has sent with this disk, across restarts. `lost`: the disks that the replica has
-    lost since it was last a member, the oldest first. `has_joined`: the replica is a member, also after a crash.
+    `chosen_at_prepare`: the last slot that was chosen when the replica sent Prepare. `promised`: the highest ballot of
+    all promises that the replica has sent with this disk, across restarts. `lost`: the disks that the replica has lost
+    since it was last a member, the oldest first. `held_until`: the disk syncs nothing before. `has_joined`: the replica
+    is a member, also after a crash.
     """
 
     def __init__(self, address: str, quantum: int) -> None:
@@ -128,7 +148,7 @@ class Node:
         self.medium = Medium(quantum)
         self.replica: Replica | None = None
         self.life = 0
-        self.paused_until = 0
+        self.paused_until = self.held_until = 0
         self.timers: dict[str, int] = {}
         self.syncing = False
         self.applied = self.state = 0
@@ -236,6 +256,11 @@ class Cluster:
             return
         out = node.replica.handle(event, self.now)
         self._perform(node, out)
+        if isinstance(event, TimerFired) and node.leads and node.medium.unsynced:
+            lag = self.now - max(node.medium.unsynced[0][0], node.paused_until)
+            longest = 2 * (self.config.election_ns + self.config.heartbeat_ns)
+            is_full = node.medium.unsynced_bytes > self.config.buffer_bytes
+            assert lag <= longest or not is_full, f"PAX-19: {node.address} leads, and its disk lags {lag} ns"
         self._exchange_commits(node)
         if node.leads and any(isinstance(effect, Chosen) for effect in out) and self.rng.random() < self.isolating:
             self.isolate(node.address)
@@ -330,7 +355,7 @@ class Cluster:
                     self._send(node.address, to, message)
                 case Persist():
                     self._check_ballots(node, effect)
-                    node.medium.write(effect)
+                    node.medium.write(effect, self.now)
                     self._sync(node)
                 case Create():
                     assert not node.medium.exists
@@ -396,6 +421,9 @@ class Cluster:
 
     def _end_sync(self, node: Node, life: int, end: int) -> None:
         if node.life != life or node.replica is None:
+            return
+        if self.now < node.held_until:
+            self.later(5 * MILLISECOND, lambda: self._end_sync(node, life, end))
             return
         node.syncing = False
         node.medium.sync(end)

@@ -35,7 +35,7 @@ from logdb.log.paxos.messages import (
 from tests.harness.script import Script, ScriptedJournal
 from tests.log.paxos import bugs
 
-CONFIG = Config(batch_bytes=100, window=3, retain_bytes=20)
+CONFIG = Config(batch_bytes=100, window=3, retain_bytes=20, buffer_bytes=50)
 SECOND = 1_000 * MILLISECOND
 FOUNDED = Membership((11, 12, 13), (FOUNDER,) * 3, True)
 FOUNDED_BY_FIVE = Membership((11, 12, 13, 14, 15), (FOUNDER,) * 5, True)
@@ -313,6 +313,47 @@ def test_a_leader_without_replies_steps_down() -> None:
         leader.fire("paxos.heartbeat")
     assert not leader.core.is_leader
     assert leader.take_notices() == [Elected(), Deposed()]
+
+
+def test_a_leader_whose_disk_stands_still_steps_down() -> None:
+    """PAX-19: others choose its values without it, until its memory is full. Then it begins no election."""
+    leader, ballot = elected()
+    leader.sync()
+    size = CONFIG.buffer_bytes // 10
+    until = leader.now + 4 * CONFIG.election_ns
+    while not leader.core.is_overloaded:
+        assert leader.core.next_slot <= 11
+        leader.propose(b"v" * size)
+        for other in "bc":
+            leader.give(other, Accepted(ballot, leader.core.next_slot - 1, False))
+    assert leader.core.chosen == leader.core.next_slot - 1 == 11
+    while leader.core.is_leader:
+        assert leader.now <= until
+        for other in "bc":
+            leader.give(other, Accepted(ballot, leader.core.next_slot - 1, False))
+        leader.fire("paxos.heartbeat")
+    assert leader.take_notices()[-1] == Deposed()
+    for _ in range(4):
+        assert leader.fire("paxos.election") == []
+    leader.sync()
+    assert not leader.core.is_overloaded
+    assert [type(send.message) for send in leader.fire("paxos.election")] == [PreVote, PreVote]
+
+
+@pytest.mark.parametrize(("syncs_after", "value"), [(1, b"v" * CONFIG.buffer_bytes), (5, b"")], ids=["slow", "idle"])
+def test_a_leader_whose_disk_is_slow_or_has_little_to_write_goes_on(syncs_after: int, value: bytes) -> None:
+    """`syncs_after`: election timeouts until a sync ends."""
+    leader, ballot = elected()
+    until = leader.now + 5 * CONFIG.election_ns
+    while leader.now < until:
+        behind = leader.now + syncs_after * CONFIG.election_ns
+        while leader.now < behind:
+            leader.propose(value)
+            for other in "bc":
+                leader.give(other, Accepted(ballot, leader.core.next_slot - 1, False))
+            leader.fire("paxos.heartbeat")
+        leader.sync()
+    assert leader.core.is_leader
 
 
 def test_only_a_leader_accepts_proposals_and_others_name_it() -> None:

@@ -89,7 +89,13 @@ def part_one_way(cluster: Cluster, rng: random.Random) -> None:
     cluster.cut.add((sender, receiver))
 
 
-FAULTS = (crash, crash_leader, wipe, wipe_any, crash_all, pause, part, part_leader, part_one_way)
+def hold_disk(cluster: Cluster, rng: random.Random) -> None:
+    """A disk stands still, or is full."""
+    node = cluster.nodes[rng.choice(cluster.leaders() or cluster.members)]
+    node.held_until = cluster.now + rng.randrange(1_000) * MILLISECOND
+
+
+FAULTS = (crash, crash_leader, wipe, wipe_any, crash_all, pause, part, part_leader, part_one_way, hold_disk)
 
 
 def heal(cluster: Cluster) -> None:
@@ -99,7 +105,7 @@ def heal(cluster: Cluster) -> None:
     cluster.delay_ns, cluster.sync_ns = 2 * MILLISECOND, 2 * MILLISECOND
     cluster.cut.clear()
     for node in cluster.nodes.values():
-        node.paused_until = 0
+        node.paused_until = node.held_until = 0
     cluster.start_all()
     cluster.run(500 * MILLISECOND)
     cluster.run_until(lambda: len(cluster.leaders()) == 1, 3_000 * MILLISECOND)
