@@ -148,13 +148,14 @@ class _Packet(NamedTuple):
 
 class _Stream:
     """An open stream. `has_work`: set when its writer may have something to do. `is_incoming`: the peer has opened it.
-    `takes_bundles`: the peer does. `is_direct`: its packets pass a direct connection. `is_finishing`: nothing more is
-    written to it."""
+    `takes_bundles`: the peer does. `is_direct`: its packets pass a direct connection. `founding`: the ordering layer of
+    its handshake. `is_finishing`: nothing more is written to it."""
 
-    __slots__ = ("has_work", "is_direct", "is_finishing", "is_incoming", "takes_bundles", "writer")
+    __slots__ = ("founding", "has_work", "is_direct", "is_finishing", "is_incoming", "takes_bundles", "writer")
 
-    def __init__(self, *, is_incoming: bool, takes_bundles: bool, is_direct: bool) -> None:
+    def __init__(self, *, is_incoming: bool, takes_bundles: bool, is_direct: bool, founding: int) -> None:
         self.is_incoming, self.takes_bundles, self.is_direct = is_incoming, takes_bundles, is_direct
+        self.founding = founding
         self.is_finishing = False
         self.has_work = asyncio.Event()
         self.writer: asyncio.Task[None] | None = None
@@ -466,6 +467,7 @@ class Peers:
             is_incoming=end_writing is None,
             takes_bundles=theirs.bundles,
             is_direct=isinstance(channel, Connection),
+            founding=founding,
         )
         stream.writer = writer = asyncio.create_task(self._write(peer, stream, channel.write, grant))
         reader = asyncio.create_task(self._read(peer, theirs, channel.read, founding, grant))
@@ -513,13 +515,17 @@ class Peers:
     # ---- the ordering layer
 
     def found(self, founding: int) -> None:
-        """Set the ordering layer of this node. Older streams end with the next message on them."""
+        """Set the ordering layer of this node. Older streams end, so their peers ask again: a founder answers nothing
+        before it is a member."""
         self.hello = self.hello._replace(founding=founding)
+        for stream in [stream for peer in self._peers.values() for stream in peer.streams]:
+            if stream.founding != founding:
+                stream.finish()
 
     def _meet(self, mine: Hello, theirs: Hello) -> int:
         """The ordering layer for a new stream. Raises Unavailable."""
-        if not self.hello.has_met(theirs):
-            return mine.founding
+        if not self.hello.has_met(theirs):  # it may have met the same one since it sent `mine`
+            return theirs.founding if theirs.founding == self.hello.founding else mine.founding
         self.on_founded(theirs.founding)
         self.found(theirs.founding)
         return theirs.founding

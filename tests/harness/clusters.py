@@ -159,7 +159,24 @@ class Cluster:
             await server.close()
 
     async def begin_all(self) -> None:
-        await asyncio.gather(*[self.begin(name) for name in self.processes])
+        """Start all servers, mapping servers last."""
+        await self._begin_log()
+        await self._begin_mapping()
+
+    async def _begin_log(self) -> None:
+        """Start the servers of the log, the others once the founders serve: they would repeat what these do not answer
+        yet."""
+        founders = {self.configs[name].name for name in self.founders}
+        await asyncio.gather(*[self.begin(name) for name in founders])
+        for peers in [self.servers[name].peers for name in founders]:
+            while peers is not None and not peers.hello.founding:
+                await asyncio.sleep(0.005)
+        others = [name for name, process in self.processes.items() if process.role != MAPPING]
+        await asyncio.gather(*[self.begin(name) for name in others if name not in founders])
+
+    async def _begin_mapping(self) -> None:
+        names = [name for name, process in self.processes.items() if process.role == MAPPING]
+        await asyncio.gather(*[self.begin(name) for name in names])
 
     async def end_all(self) -> None:
         await asyncio.gather(*[self.end(name) for name in list(self.servers)])
@@ -175,14 +192,15 @@ class Cluster:
         return next(name for name, config in self.configs.items() if config.address == address)
 
     def start(self, shards: int) -> None:
-        """Start all servers, and add shards until there are `shards`."""
-        in_shared_loop(self.begin_all())
+        """Start all servers, and add shards until there are `shards`, which mapping servers then find at once."""
+        in_shared_loop(self._begin_log())
         spares = len(set(self.storage) - set(self.founders))
         with self.connect() as log:
             while len(log.configuration().spares) < spares:
                 pass
             while log.configuration().next_shard <= shards:
                 log.add_shard()
+        in_shared_loop(self._begin_mapping())
 
     def connect(self) -> RemoteLog:
         return connect(location_of(self.ordering[0]))

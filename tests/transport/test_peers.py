@@ -253,6 +253,46 @@ def test_the_founding_of_an_ordering_layer_is_adopted_once_and_passed_on() -> No
     run(test())
 
 
+def test_streams_of_before_the_founding_end_with_it() -> None:
+    """What was asked on them is not answered, so their nodes learn at once that they have to ask again."""
+
+    async def test() -> None:
+        replica = await Node(next(free_addresses()), "ordering").listen()
+        client = Node("client-1", CLIENT, cluster="")
+        lost: list[str] = []
+        client.port.lost = lost.append
+        client.port.send(replica.address, view_request(1))
+        await until(lambda: replica.got)
+        replica.peers.found(7)
+        await until(lambda: lost)
+        assert lost == [replica.address]
+        for node in (client, replica):
+            await node.close()
+
+    run(test())
+
+
+def test_a_client_that_dials_two_nodes_at_once_keeps_both_streams() -> None:
+    async def test() -> None:
+        addresses = free_addresses()
+        nodes = [await Node(next(addresses)).listen() for _ in range(2)]
+        client = Node("client-1", CLIENT, cluster="")
+        lost: list[str] = []
+        client.port.lost = lost.append
+        for node in nodes:
+            node.peers.found(7)
+            client.port.send(node.address, view_request(1))
+        await until(lambda: all(node.got for node in nodes))
+        for node in nodes:
+            node.port.send("client-1", view_request(2))
+        await until(lambda: len(client.got) == 2 or lost)
+        assert not lost
+        for node in (client, *nodes):
+            await node.close()
+
+    run(test())
+
+
 def test_a_node_that_cannot_store_the_founding_opens_no_stream() -> None:
     async def test() -> None:
         replica, server = Node(next(free_addresses()), "ordering"), Node(next(free_addresses()))
@@ -350,9 +390,7 @@ def test_messages_of_other_servers_are_refused() -> None:
         (CLIENT, OPERATOR_REQUESTS[0], True),
     ],
 )
-def test_only_mapping_servers_may_request_a_change_and_only_one_kind(
-    role: str, change: Any, is_accepted: bool
-) -> None:
+def test_only_mapping_servers_may_request_a_change_and_only_one_kind(role: str, change: Any, is_accepted: bool) -> None:
     async def test() -> None:
         addresses = free_addresses()
         node = await Node(next(addresses)).listen()
