@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> None:
     if task != "test":
         run([python, f"examples/{task}.py", *arguments[1:]])
         return
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the tests start hundreds of processes, which would compile it all
     run([python, "-m", "ruff", "check", "."])
     run([python, "-m", "mypy"])
     run([python, "-m", "pytest", *THREE_AT_A_TIME, *NOT_REPLACED, *arguments[1:]])
