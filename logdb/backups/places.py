@@ -49,12 +49,17 @@ class DirectoryPlace(Place):
         return str(self._path / name)
 
     def sizes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
         try:
-            return {entry.name: entry.stat().st_size for entry in os.scandir(self._path) if entry.is_file()}
+            for entry in os.scandir(self._path):
+                with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                    if entry.is_file():
+                        sizes[entry.name] = entry.stat().st_size
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise self._failed("cannot be listed", "", error) from error
+        return sizes
 
     def read(self, name: str) -> bytes:
         try:

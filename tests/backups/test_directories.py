@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -450,3 +451,14 @@ def test_an_object_store(tmp_path: Path) -> None:
         logdb.restore(url, tmp_path / "other")
     with pytest.raises(logdb.BackupError, match="cannot be opened"):
         logdb.list_backups("unheard-of://place")
+
+
+def test_a_file_that_is_removed_while_the_directory_is_listed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are listed."""
+    listed = DirectoryPlace(place)
+    for name in "abc":
+        listed.write(name, name.encode())
+    entries = list(os.scandir(place))
+    monkeypatch.setattr(os, "scandir", lambda _: entries)
+    (place / "b").unlink()
+    assert listed.sizes() == {"a": 1, "c": 1}
