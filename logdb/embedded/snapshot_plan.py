@@ -217,7 +217,7 @@ def span(host: EmbeddedBackend, version: int, since: int | None = None) -> tuple
 def _span(host: EmbeddedBackend, version: int) -> tuple[int, int]:
     log, cold = host.log, host.cold
     if cold is not None and cold.has(version):
-        era, _ = cold.tier.manifest.era_of(version)
+        era, _ = cold.log.manifest().era_of(version)
         return era.first, max(version, era.compacted_at) + 1
     # A finished compaction may have trimmed versions that only its copies, written later, still hold.
     return log.oldest_after_trim(log.oldest()), max(version, host.machine.coordinator.compacted_at) + 1

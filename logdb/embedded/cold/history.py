@@ -90,7 +90,7 @@ class ColdHistory:
 
     def oldest(self) -> int:
         """The oldest version that can be read. Raises Unavailable, Corruption, ColdTierError."""
-        return min(self.tier.manifest.eras[0].floor, self._machine.coordinator.floor)
+        return min(self.log.manifest().eras[0].floor, self._machine.coordinator.floor)
 
     def check(self, version: int) -> int:
         """`version`, which is before the local floor, if the tier has it. Raises VersionTrimmed."""

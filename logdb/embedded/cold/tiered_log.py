@@ -8,16 +8,19 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 from logdb.embedded.aborted import aborted_in
-from logdb.embedded.cold.tier import ColdSegment, ColdTier, segment_name
+from logdb.embedded.cold.tier import ColdSegment, ColdTier, Era, Manifest, segment_name
 from logdb.embedded.state_machine import StateMachine
+from logdb.errors import ColdTierError
 from logdb.log.contract import LogRecord, Trimmed, always_false
 from logdb.log.local.local_log import LocalLog
 from logdb.log.local.subscriptions import LocalSubscription
 from logdb.log.segments.segment import Segment, SegmentClosed
+from logdb.store.records import COMPACTION, decode_compaction
 from logdb.system.disk import Disk
 
 CACHED_ABORTS: Final = 64
@@ -89,12 +92,38 @@ class TieredLog:
     def __init__(self, machine: StateMachine, tier: ColdTier, cache: SegmentCache) -> None:
         assert isinstance(machine.log, LocalLog)
         self._machine, self._local, self._tier, self._cache = machine, machine.log, tier, cache
+        self._own_eras: set[Era] = set()
 
     # ---- which has what
 
     def oldest(self) -> int:
         """The oldest record that can be read."""
         return min(self._tier.manifest.first, self._local.oldest())
+
+    def manifest(self) -> Manifest:
+        """The manifest with the eras of this log. From where they part, a copy of the database that writes to the tier
+        has other eras, whose folds do not give the versions of this one (COLD-4)."""
+        manifest = self._tier.manifest
+        eras = tuple(takewhile(self._has_compaction, manifest.eras))
+        if not eras:
+            raise ColdTierError(f"{self._tier.location} was begun by another copy of {self._machine.path}")
+        return manifest._replace(eras=eras)
+
+    def _has_compaction(self, era: Era) -> bool:
+        """Whether the compaction of an era is one of this log. The tier has all that was trimmed here (COLD-2)."""
+        at = era.compacted_at
+        if era in self._own_eras or at < self._local.oldest():
+            return True
+        if at > self._local.durable:
+            return False
+        try:
+            record = self._local.read_record(at, 0)
+        except Trimmed:
+            return True
+        if record.tag != COMPACTION or decode_compaction(record.payload).floor != era.floor:
+            return False
+        self._own_eras.add(era)
+        return True
 
     def _cold(self, gsn: int) -> ColdSegment:
         """The segment of the tier with a record that is not in the local log."""

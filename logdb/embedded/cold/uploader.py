@@ -83,16 +83,24 @@ class Uploader:
                 f"{self._tier.location} has the records up to {found.end - 1} of {self._machine.path}, whose log begins"
                 f" at {store.base}: the records between are lost; use an empty place to begin again"
             )
-        for segment in store.segments:
+        segments = store.segments
+        for segment in segments:
             cold = found.segment_of(segment.base)
             if cold is None:
                 continue
             last = cold.part.end - 1
-            if cold.part.end != segment.end or last > self._log.durable or store.time(last) != cold.part.last_time:
-                raise ColdTierError(
-                    f"{self._tier.location} has other records from {segment.base} on than {self._machine.path}: another"
-                    " copy of this database writes there; use an empty place for one of them"
-                )
+            is_sealed = segment is not segments[-1] and segment.end == cold.part.end
+            if not is_sealed or last > self._log.durable or store.time(last) != cold.part.last_time:
+                raise self._other_copy(segment.base)
+        compacted_at = found.eras[-1].compacted_at
+        if compacted_at > self._machine.coordinator.compacted_at:
+            raise self._other_copy(compacted_at)
+
+    def _other_copy(self, gsn: int) -> ColdTierError:
+        return ColdTierError(
+            f"{self._tier.location} has other records from {gsn} on than {self._machine.path}: another copy of this"
+            " database writes there; use an empty place for one of them"
+        )
 
     # ---- copying
 
@@ -126,8 +134,7 @@ class Uploader:
         for _ in segment.scan(first, end, frozenset()):  # damage must not get into the tier
             pass
         times = segment.time(first), segment.time(end - 1)
-        with segment.path.open("rb") as file:
-            data = file.read(segment.length)
+        data = segment.contents()[: segment.length]  # its path may be that of a copy, if the directory was moved
         self._agreed = self._tier.add(data, first, end, times, aborted_in(self._machine, first, end))
 
     def release(self, era: Era) -> bool:

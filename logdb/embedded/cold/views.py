@@ -121,7 +121,7 @@ class Views:
     def at(self, version: int) -> Iterator[View]:
         """A view that has a version, for the block. The version is one of the tier, before the local floor. Raises
         Corruption, Unavailable."""
-        era, following = self._tier.manifest.era_of(version)
+        era, following = self._log.manifest().era_of(version)
         next_at = self._machine.coordinator.compacted_at if following is None else following.compacted_at
         view = self._kept(era, max(version, era.compacted_at, next_at - 1))
         try:

@@ -193,6 +193,67 @@ def test_of_two_copies_of_a_database_one_may_write(tmp_path: Path) -> None:
         check(db, states, Random(5))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_copy_that_may_not_write_reads_its_own_old_versions(tmp_path: Path, seed: int) -> None:
+    """The compactions of the other one are in the manifest, at positions where the log of this one has other records,
+    or none."""
+    states = States()
+    filled(tmp_path, states).close()
+    shutil.copytree(tmp_path / "db", tmp_path / "copy")
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        for number in range(4):
+            write(db, Random(number), {}, 5 + 5 * number)
+            db.compact()
+    with open_database(tmp_path / "copy", segment_bytes=SMALL) as copy:
+        for number in range(3):
+            write(copy, Random(10 * seed + number), states, 15)
+            copy.compact()
+            check(copy, states, Random(seed), 20)
+        check_feed(copy, states)
+    with open_database(tmp_path / "copy", segment_bytes=SMALL, read_only=True) as copy:
+        check(copy, states, Random(seed), 20)
+
+
+def test_a_copy_whose_newest_segment_is_in_the_tier_may_not_write(tmp_path: Path) -> None:
+    """The other one has ended that segment with the same records; this one appends more to it."""
+    states = States()
+    with open_database(tmp_path / "db", segment_bytes=SMALL, cold=tmp_path / "tier") as db:
+        db.put(b"k00", b"first")
+        states[db.version] = {b"k00": b"first"}
+    shutil.copytree(tmp_path / "db", tmp_path / "copy")
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        db.compact()
+    with open_database(tmp_path / "copy", segment_bytes=SMALL) as copy:
+        with pytest.raises(logdb.ColdTierError, match="another copy of this database"):
+            copy_now(copy)
+        write(copy, Random(1), states, 20)
+        for _ in range(2):
+            copy.compact()
+            write(copy, Random(2), states, 20)
+        assert host_of(copy).log.oldest() == 1
+        check(copy, states, Random(3), 20)
+
+
+def test_a_segment_is_copied_from_the_opened_directory(tmp_path: Path) -> None:
+    """A copy of the directory, which has written other records since, is at its path."""
+    states, others = States(), States()
+    filled(tmp_path, states).close()
+    shutil.copytree(tmp_path / "db", tmp_path / "copy")
+    (tmp_path / "copy" / "COLD").unlink()
+    with open_database(tmp_path / "copy", segment_bytes=SMALL) as copy:
+        write(copy, Random(8), others, 60)
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        write(db, Random(9), states, 60)
+        (tmp_path / "db").rename(tmp_path / "moved")
+        (tmp_path / "copy").rename(tmp_path / "db")
+        copy_now(db)
+    with open_database(tmp_path / "moved", segment_bytes=SMALL) as db:
+        db.compact()
+        assert db.stats().cold_failures == 0
+        check(db, states, Random(4), 20)
+    assert logdb.verify_backup(tmp_path / "tier").damage == []
+
+
 def test_a_manifest_that_the_store_writes_late_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, states, late = failing(monkeypatch, tmp_path / "tier"), States(), []
 
