@@ -201,6 +201,19 @@ def drop_packets(scene: Scene, target: Process) -> Fault:
     yield from _lose(scene, [Rule(*pair, percent) for pair in pairs])
 
 
+def cut_direct(scene: Scene, target: Process) -> Fault:
+    """Cut the direct TCP connections of the server, while the streams of gRPC beside them work: reset them again and
+    again, or lose their packets."""
+    if scene.draw.random() < 0.5:
+        for _ in range(int(scene.while_() / 0.25) + 1):
+            scene.network.reset_direct(target.name)
+            yield 0.25
+        return
+    others = scene.others(target.name)
+    pairs = [pair for other in others for pair in ((target.name, other), (other, target.name))]
+    yield from _lose(scene, [Rule(*pair, is_direct=True) for pair in pairs])
+
+
 def _lose(scene: Scene, rules: Sequence[Rule]) -> Fault:
     cause = object()
     scene.network.lose(cause, rules)
@@ -234,6 +247,7 @@ GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...
     fall_behind: (2, ("mapping",)),
     split: (3, ("server",)),
     drop_packets: (2, ("server",)),
+    cut_direct: (3, ("server",)),
     delay_packets: (2, ("server",)),
 }
 """The weight of each fault, and the traits of which a server needs one (`servers.traits_of`)."""

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 BRIDGE = "127.77.255.1"
-NEEDED = ("unshare", "nsenter", "ip", "nft", "tc", "mkfs.ext4", "losetup")
+PORT = 7400
+METRICS_PORT = 9400
+"""Where servers listen for gRPC, and for HTTP. Direct connections have other ports at both ends."""
+NEEDED = ("unshare", "nsenter", "ip", "nft", "ss", "tc", "mkfs.ext4", "losetup")
 INSIDE = "LOGDB_NEMESIS_INSIDE"
 
 
@@ -68,11 +71,12 @@ def _route_loopback(device: str, *prefix: str) -> None:
 
 
 class Rule(NamedTuple):
-    """A share of the packets from one host to another is lost."""
+    """A share of the packets from one host to another is lost; with `is_direct`, only those of direct connections."""
 
     source: str
     target: str
     percent: int = 100
+    is_direct: bool = False
 
 
 class Network:
@@ -122,8 +126,14 @@ class Network:
         for rule in (rule for rules in self._rules.values() for rule in rules):
             chance = "" if rule.percent >= 100 else f"numgen random mod 100 < {rule.percent} "
             addresses = f"ip saddr {self.address(rule.source)} ip daddr {self.address(rule.target)}"
-            lines.append(f"add rule bridge nemesis forward {addresses} {chance}drop")
+            direct = f"tcp sport != {PORT} tcp dport != {PORT} " if rule.is_direct else ""
+            lines.append(f"add rule bridge nemesis forward {addresses} {direct}{chance}drop")
         _run("nft", "-f", "-", input_="\n".join(lines) + "\n")
+
+    def reset_direct(self, host: str) -> None:
+        """Reset the direct connections of a host that exist now, as a firewall or a router that restarts may do."""
+        ports = f"sport != :{PORT} and dport != :{PORT} and sport != :{METRICS_PORT} and dport != :{METRICS_PORT}"
+        _run(*self.command(host), "ss", "--kill", "--tcp", "--numeric", "state", "established", f"( {ports} )")
 
     def slow(self, host: str, kbit: int, delay_ms: int) -> None:
         """Queue the packets of a host in both directions, for a bounded time."""

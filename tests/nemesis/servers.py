@@ -21,7 +21,7 @@ from tests.harness import slow_disk
 from tests.harness.applications import Application
 from tests.harness.ports import free_addresses
 from tests.nemesis.disks import FailingDisk
-from tests.nemesis.network import Network
+from tests.nemesis.network import METRICS_PORT, PORT, Network
 
 SETTINGS = {
     "heartbeat_ms": 100,
@@ -45,7 +45,7 @@ class Loopback:
         self._free = free_addresses()
         self._addresses: dict[tuple[str, int], str] = {}
 
-    def address(self, name: str, port: int = 7400) -> str:
+    def address(self, name: str, port: int = PORT) -> str:
         """The address of a server and port, which stays the same."""
         if (name, port) not in self._addresses:
             self._addresses[name, port] = next(self._free)
@@ -71,7 +71,7 @@ class Hosts(Loopback):
         self.network = network
         self._disks: list[FailingDisk] = []
 
-    def address(self, name: str, port: int = 7400) -> str:
+    def address(self, name: str, port: int = PORT) -> str:
         """The address of a server and port, which stays the same."""
         assert self.network is not None
         return f"{self.network.address(name)}:{port}"
@@ -269,7 +269,7 @@ class Servers:
         lines = ["[cluster]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]
         for name, role in self.roles.items():
             lines += [f"[{role}.{name}]", f'listen = "{self.address(name)}"']
-            lines += [f'metrics = "{self.ground.address(name, 9400)}"', f'data = "{self.data(name)}"', ""]
+            lines += [f'metrics = "{self.ground.address(name, METRICS_PORT)}"', f'data = "{self.data(name)}"', ""]
             if role == NODE:
                 lines[-1:] = [f"roles = {json.dumps(roles_of_nodes(engine, shape))}", ""]
         self._config.write_text("\n".join(lines))
@@ -331,7 +331,9 @@ class Servers:
     def metric(self, name: str, metric: str) -> float | None:
         """The value of a metric, the largest one of a node's servers; None if the server does not answer."""
         with contextlib.suppress(OSError):
-            with urllib.request.urlopen(f"http://{self.ground.address(name, 9400)}/metrics", timeout=1) as answer:
+            with urllib.request.urlopen(
+                f"http://{self.ground.address(name, METRICS_PORT)}/metrics", timeout=1
+            ) as answer:
                 lines = [line.split(" ") for line in answer.read().decode().splitlines()]
             return max((float(line[1]) for line in lines if line[0].partition("{")[0] == metric), default=None)
         return None
