@@ -62,9 +62,8 @@ def test_multi_get_returns_one_snapshot_and_its_version(world: World) -> None:
     assert db.multi_get([]) == {}
 
 
-@pytest.mark.parametrize("stems", [*([stem] for stem in LONG), LONG], ids=lambda s: f"{len(s)}x{len(s[-1])}")
-def test_scans_agree_with_a_sorted_dictionary(world: World, stems: list[bytes]) -> None:
-    expected = rows_under(stems)
+def test_scans_agree_with_a_sorted_dictionary(world: World) -> None:
+    expected = rows_under(LONG)
     world.db.multi_put(expected | {b"a" * 961: None})
     world.db.multi_put({b"deleted": b"1"})
     world.disturb()
@@ -296,21 +295,21 @@ def test_the_time_of_a_version_finds_that_version(db: logdb.Database) -> None:
         assert db.at(time=time - dt.timedelta(microseconds=1)).version < version
 
 
-@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1, 1 << 64, 1 << 80])
-def test_a_version_outside_the_range_of_versions(world: World, number: int) -> None:
+def test_a_version_outside_the_range_of_versions(world: World) -> None:
     """No message can contain it; every backend rejects it at once."""
     world.db.put(b"k", b"v")
     db = world.disturb()
-    for ask in (
-        db.at,
-        db.time_of,
-        db.compact,
-        lambda version: db.pin("name", version),
-        lambda version: next(iter(db.watch(since=version))),
-        lambda when: db.at(time=when),
-    ):
-        with pytest.raises(logdb.FutureVersion, match="does not exist yet"):
-            ask(number)
-    with pytest.raises(ValueError, match="limit must be less than"):
-        next(iter(db.scan(limit=number)))
+    for number in (1 << 63, (1 << 64) - 1, 1 << 64, 1 << 80):
+        for ask in (
+            db.at,
+            db.time_of,
+            db.compact,
+            lambda version: db.pin("name", version),
+            lambda version: next(iter(db.watch(since=version))),
+            lambda when: db.at(time=when),
+        ):
+            with pytest.raises(logdb.FutureVersion, match="does not exist yet"):
+                ask(number)
+        with pytest.raises(ValueError, match="limit must be less than"):
+            next(iter(db.scan(limit=number)))
     assert db[b"k"] == b"v"

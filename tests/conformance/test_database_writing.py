@@ -101,9 +101,9 @@ def test_conditions(world: World, state: str) -> None:
         version = world.db.put(b"k", LARGE if state == "large" else b"1")
     if state == "deleted":
         version = world.db.delete(b"k")
+    db = world.disturb()
     for name, position, make, holds in CASES:
         if name == state:
-            db = world.disturb()
             condition, target = make(version), b"t%d" % position
             tested = db.test_and_multi_put([logdb.exists(b"before"), condition], {target: b"done", b"large": LARGE})
             assert tested.committed is holds, condition
