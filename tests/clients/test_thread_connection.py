@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.clients import server_connection
+from logdb.clients import server_connection, thread_connection
 from logdb.clients.connection import Connection
 from logdb.clients.server_connection import ServerConnection
 from logdb.transport import polled_stream
+from logdb.transport.polled_stream import PolledStream
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.served import Served, connection_of
 from tests.harness.server_process import ServerProcess
@@ -79,13 +80,24 @@ def test_closing_ends_threads_that_wait(served: Served) -> None:
         assert time.monotonic() - begun < 5
 
 
-def test_a_stream_lost_meanwhile_is_replaced_before_something_is_sent(tmp_path: Path) -> None:
+def test_a_stream_lost_meanwhile_is_replaced_before_something_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write on an idle client after its server has gone was never sent: its outcome is not unknown."""
+    streams: list[PolledStream] = []
+
+    def recorded(*arguments: Any) -> PolledStream:
+        streams.append(PolledStream(*arguments))
+        return streams[-1]
+
+    monkeypatch.setattr(thread_connection, "PolledStream", recorded)
     process = ServerProcess(tmp_path / "data")
     try:
         with logdb.connect(process.address, timeout=1) as db:
             db.put(b"k", b"1")
             process.kill()
+            while any(stream.is_connected for stream in streams):
+                time.sleep(0.001)  # gRPC learns of it in a thread of its own
             with pytest.raises(logdb.Unavailable):
                 db.put(b"k", b"2")
             process.start()
