@@ -254,7 +254,7 @@ def test_the_founding_of_an_ordering_layer_is_adopted_once_and_passed_on() -> No
 
 
 def test_streams_of_before_the_founding_end_with_it() -> None:
-    """What was asked on them is not answered, so their nodes learn at once that they have to ask again."""
+    """Requests on them are not answered, so the nodes that sent them learn at once that they have to ask again."""
 
     async def test() -> None:
         replica = await Node(next(free_addresses()), "ordering").listen()
