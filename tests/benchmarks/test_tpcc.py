@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -13,10 +12,11 @@ import pytest
 
 import logdb
 from benchmarks.tpcc import embedded, logdb_terminal, sqlite_terminal
-from benchmarks.tpcc.logdb_terminal import LogDBTerminal, _payment, key_of
+from benchmarks.tpcc.logdb_terminal import COLUMNS, LogDBTerminal, _delivery, _payment
 from benchmarks.tpcc.measuring import Measured, Turn, rows
 from benchmarks.tpcc.sqlite_terminal import SqliteTerminal
 from benchmarks.tpcc.workload import (
+    DISTRICTS,
     MIX,
     Customer,
     Inputs,
@@ -28,6 +28,7 @@ from benchmarks.tpcc.workload import (
     Terminal,
     last_name,
 )
+from logdb.keys import Subspace, pack
 
 SCALE = Scale(warehouses=2, customers=30, items=60, orders=12)
 
@@ -49,6 +50,18 @@ class Recorded:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
+
+
+class Counted:
+    """Notes the reads of a transaction."""
+
+    def __init__(self, reader: Any) -> None:
+        self.reads: list[str] = []
+        self._reader = reader
+
+    def __getattr__(self, name: str) -> Any:
+        self.reads.append(name)
+        return getattr(self._reader, name)
 
 
 @pytest.fixture
@@ -89,8 +102,8 @@ def test_embedded_databases_take_turns(tmp_path: Path) -> None:
 
 
 def test_a_lost_order_and_a_lost_payment_break_conditions(db: logdb.Database) -> None:
-    db.delete(key_of("orders", 1, 1, SCALE.orders))
-    db.put(key_of("ytd", 2), b"7")
+    db.delete(pack(("orders", 1, 1, SCALE.orders)))
+    db.put(pack(("ytd", 2)), b"7")
     broken = ["condition 2: district 1, 1", "condition 4: district 1, 1", "condition 1: warehouse 2"]
     assert logdb_terminal.violations(db, SCALE) == broken
     db.close()
@@ -104,12 +117,12 @@ def test_an_order_is_placed_paid_delivered_and_shown(db: logdb.Database) -> None
     assert terminal.order_status(customer) == (-1000, 2)
     terminal.payment(Payment(1, 3, customer, 400))
     assert terminal.order_status(customer) == (-1400, 2)
-    stock = json.loads(db[key_of("stock", 2, 2)])
+    stock = COLUMNS.decode(db[pack(("stock", 2, 2))])
     assert (stock["count"], stock["remote"], stock["ytd"]) == (1, 1, 3)
     while terminal.delivery(1, 4):
         pass
     assert terminal.order_status(customer)[0] > -1400
-    assert json.loads(db[key_of("orders", 1, 3, number)])["carrier"] == 4
+    assert COLUMNS.decode(db[pack(("orders", 1, 3, number))])["carrier"] == 4
     terminal.close()
 
 
@@ -126,15 +139,35 @@ def test_payments_of_one_district_do_not_conflict(db: logdb.Database) -> None:
         _payment(txn, Payment(1, 3, Customer(1, 3, 5, ""), 400))
         terminal.payment(Payment(1, 3, Customer(1, 3, 6, ""), 70))
         terminal.new_order(NewOrder(1, 3, 7, (Line(1, 1, 2),)))
-    assert (db[key_of("ytd", 1)], db[key_of("ytd", 1, 3)]) == (b"470", b"470")
+    assert (db[pack(("ytd", 1))], db[pack(("ytd", 1, 3))]) == (b"470", b"470")
     assert logdb_terminal.violations(db, SCALE) == []
     terminal.close()
+
+
+def test_a_delivery_does_not_conflict_with_payments_of_the_same_customers(db: logdb.Database) -> None:
+    terminal = LogDBTerminal(db)
+    with db.transaction() as txn:
+        assert _delivery(txn, 1, 4) == DISTRICTS
+        for customer in range(1, SCALE.customers + 1):
+            terminal.payment(Payment(1, 3, Customer(1, 3, customer, ""), 400))
+    delivered = [value for _, value in db.scan(*Subspace("deliveries", 1, 3).range())]
+    assert sorted(delivered) == [b"0"] * (SCALE.customers - 1) + [b"1"]
+    assert logdb_terminal.violations(db, SCALE) == []
+    terminal.close()
+
+
+def test_a_delivery_reads_in_two_journeys(db: logdb.Database) -> None:
+    with db.transaction() as txn:
+        counted = txn.reader = Counted(txn.reader)
+        assert _delivery(txn, 1, 4) == DISTRICTS
+    assert counted.reads == ["multi_scan", "multi_scan"]
+    db.close()
 
 
 def test_a_customer_is_found_by_last_name(db: logdb.Database) -> None:
     terminal = LogDBTerminal(db)
     terminal.payment(Payment(1, 1, Customer(1, 1, 0, last_name(15)), 50))
-    paid = [n for n in range(1, 31) if json.loads(db[key_of("customer", 1, 1, n)])["payments"] == 2]
+    paid = [n for n in range(1, 31) if db[pack(("payments", 1, 1, n))] == b"2"]
     assert len(paid) == 1
     assert last_name(paid[0]) == last_name(15)
     terminal.close()
@@ -143,7 +176,7 @@ def test_a_customer_is_found_by_last_name(db: logdb.Database) -> None:
 def test_stock_below_a_threshold_is_counted(db: logdb.Database) -> None:
     terminal = LogDBTerminal(db)
     assert terminal.stock_level(StockLevel(1, 1, 0)) == 0
-    ordered = {json.loads(value)["item"] for _, value in db.scan(prefix=key_of("line", 1, 1))}
+    ordered = {COLUMNS.decode(value)["item"] for _, value in db.scan(*Subspace("line", 1, 1).range())}
     assert terminal.stock_level(StockLevel(1, 1, 1_000)) == len(ordered)
     terminal.close()
 
