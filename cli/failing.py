@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
@@ -13,6 +13,8 @@ import click
 from logdb import ConflictError, DatabaseInUse, LogDBError
 from logdb.log.contract import LogFailed
 from logdb.system.disk import described
+
+from .hints import with_hint
 
 NEGATIVE: Final = 1
 USAGE: Final = 2
@@ -115,11 +117,13 @@ class OneLineGroup(click.Group):
             sys.stdout.flush()
             return result
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *others: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
         try:
-            code = super().main(*args, **kwargs)
+            code = super().main(args, *others, **kwargs)
         except click.ClickException as error:
+            if isinstance(error, click.UsageError):
+                error.message = with_hint(error, sys.argv[1:] if args is None else args)
             complain(error)
             code = code_of(error)
         except click.Abort:

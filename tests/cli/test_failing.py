@@ -73,6 +73,40 @@ def test_no_database_named() -> None:
     assert (result.exit_code, result.stderr) == (2, "error: no database is named: use --db DIR or set LOGDB_DB\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("serve DB", "logdb --db DB serve"),
+        ("serve --log-level error ./new", "logdb --db ./new serve --log-level error"),
+        ("serve new", "logdb --db new serve"),
+        ("DB get k", "logdb --db DB get k"),
+        ("get DB k", "logdb --db DB get k"),
+        ("multi-get DB k", "logdb --db DB multi-get k"),
+        ("scan DB", "logdb --db DB scan"),
+        ("backup DB to", "logdb --db DB backup to"),
+        ("named-log DB list", "logdb --db DB named-log list"),
+        ("cluster up ./new", "logdb cluster up --dir ./new"),
+        ("cluster ./new status", "logdb cluster status --dir ./new"),
+        ("log tail DB", "logdb log tail --dir DB"),
+    ],
+)
+def test_a_path_that_is_no_option_is_answered_with_the_command_that_was_meant(
+    run: Run, db: Path, words: str, meant: str
+) -> None:
+    run("put", "k", "v")
+    result = CliRunner().invoke(cli, words.replace("DB", str(db)).split())
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f" (did you mean `{meant.replace('DB', str(db))}`?)\n")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["nonsense", "scan k", "--db DB serve x", "cluster up x", "put DB", "get k"])
+def test_other_wrong_words_get_no_hint(run: Run, db: Path, words: str) -> None:
+    run("put", "k", "v")
+    result = CliRunner().invoke(cli, words.replace("DB", str(db)).split())
+    assert (result.exit_code, "did you mean" in result.stderr) == (2, False)
+
+
 def test_errors_of_the_database_are_printed_unchanged(run: Run, db: Path) -> None:
     assert "the limit is 8,192" in run("put", "k" * 9000, "v", code=3).stderr
     run("put", "k", "v")
