@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from logdb.api.timestamps import moment as date_of
 
 from . import rendering
 from .failing import FAILED, INTERRUPTED, Failure, Negative
+from .rendering import counted
 from .session import Session, as_json, database, iso, moment, moment_of
 
 COLUMNS = ("backup", "full", "from", "to", "time", "records", "bytes")
@@ -47,6 +49,7 @@ def backup(session: Session, to: str, full: bool, lists: bool, verifies: bool, a
     elif verifies:
         _verify(to, as_json)
     else:
+        begun = time.time_ns()
         try:
             with session.open(read_only=True) as db, rendering.progress("backing up", "records") as tick:
                 done = _extra(lambda: logdb.backup(db, to, full=full, progress=tick))
@@ -56,7 +59,8 @@ def backup(session: Session, to: str, full: bool, lists: bool, verifies: bool, a
         rendering.answer(
             as_json,
             _document(done),
-            f"backup {done.number} ({kind}) of version {done.version} is in {to}: {done.records:,} records,"
+            ("nothing is new; " if done.taken < begun else "")
+            + f"backup {done.number} ({kind}) of version {done.version} is in {to}: {counted(done.records, 'record')},"
             f" {done.size_bytes:,} bytes",
         )
 
@@ -71,8 +75,8 @@ def _verify(to: str, as_json: bool) -> None:
     rendering.answer(
         as_json,
         found._asdict() | {"damage": damage},
-        f"{found.backups:,} backups with {found.records:,} records and {found.bytes_checked:,} bytes checked: "
-        + (f"{len(damage)} damaged" if damage else "no damage"),
+        f"{counted(found.backups, 'backup')} with {counted(found.records, 'record')} and {found.bytes_checked:,} bytes"
+        " checked: " + (f"{len(damage)} damaged" if damage else "no damage"),
     )
     if damage:
         raise Negative(f"{to} is damaged, first in {damage[0]['path']}; make a full backup with --full")

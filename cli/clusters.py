@@ -19,7 +19,7 @@ from . import rendering
 from .dashboards import DEFAULT as DASHBOARD
 from .dashboards import cluster_pages
 from .failing import FAILED, INTERRUPTED, BadInput, Failure
-from .session import Session, as_json, showing
+from .session import DIRECTORY, Session, as_json, showing
 
 if TYPE_CHECKING:
     from logdb.admin.changes import Operator
@@ -54,7 +54,7 @@ def _directory(command: F) -> F:
     return click.option(
         "--dir",
         "path",
-        type=click.Path(path_type=Path),
+        type=DIRECTORY,
         default=DEFAULT,
         show_default=True,
         envvar="LOGDB_CLUSTER",
@@ -359,6 +359,9 @@ def status(ctx: click.Context, path: Path, endpoints: str | None, watch: bool, i
         if not before.leader:
             time.sleep(interval)
         before = now
+    if not any(server.alive for server in now.servers):
+        advice = f": `logdb cluster up --dir {path}` starts them" if operator.is_local else ""
+        raise Failure(f"no server of cluster {now.cluster} answers{advice}", FAILED)
     if not now.leader:
         raise Failure(f"cluster {now.cluster} has no leader of its ordering layer: nothing can be appended", FAILED)
 
@@ -413,9 +416,18 @@ def _show(now: ClusterStatus, before: ClusterStatus) -> None:
     titles = {server.address: server.title for server in now.servers}
     leader = f"{titles[now.leader]} leads" if now.leader in titles else "no leader"
     cuts, records = now.rates(before)
-    click.echo(f"cluster {now.cluster}: {leader}, the tail is {_number(now.tail)}, the oldest record "
-               f"{_number(now.oldest)}, {_number(cuts)} cuts/s, {_number(records)} records/s, "
-               f"at least {_number(now.cut_interval_ms)} ms between cuts")  # fmt: skip
+    known = [
+        text.format(number)
+        for text, number in (
+            ("the tail is {:,}", now.tail),
+            ("the oldest record {:,}", now.oldest),
+            ("{:,} cuts/s", cuts),
+            ("{:,} records/s", records),
+            ("at least {:,} ms between cuts", now.cut_interval_ms),
+        )
+        if number is not None
+    ]
+    click.echo(f"cluster {now.cluster}: {', '.join([leader, *known])}")
     there = {server.address: server for server in now.servers}
     rendering.rows(SHARDS, [shard_row(shard, there) for shard in now.shards])
     rendering.rows(SERVERS, [_server_row(server) for server in now.servers])
@@ -437,10 +449,6 @@ def _server_row(server: ServerStatus) -> tuple[str, str, str, int | None, str | 
     shard = "" if server.shard is None else server.shard or "spare"
     state = server.state if server.lag is None else f"{server.state}, applied {server.applied}, lag {server.lag}"
     return server.title, server.role, server.address, server.process, shard, state
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,}"
 
 
 # ---- changes

@@ -20,6 +20,7 @@ from .encoding import Notation, escaped
 from .failing import INTERRUPTED, BadInput, Failure, Negative
 from .interrupts import Interrupts
 from .quantities import DURATION
+from .rendering import counted
 from .session import Session, as_json, database, iso, label, moment, moment_of, notation, read_pairs, snapshot
 
 
@@ -206,7 +207,8 @@ def multi_get(
     rendering.rows(("key", "value"), ((name, found.get(name)) for name in names), as_json=as_json, notation=notation)
     missing = [name for name in names if name not in found]
     if missing:
-        raise Negative(f"{len(missing)} of {len(names)} keys not found, the first is {notation.show(missing[0])!r}")
+        some = f"{len(missing)} of {counted(len(names), 'key')} not found"
+        raise Negative(f"{some}, the first is {notation.show(missing[0])!r}")
 
 
 def _conditions(command: Any) -> Any:

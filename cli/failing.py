@@ -80,9 +80,10 @@ def explained() -> Iterator[None]:
     except ConflictError as error:
         raise Negative(str(error)) from error
     except DatabaseInUse as error:
+        serves = " serve" in error.holder
+        advice = "name that server by --endpoints, or stop it" if serves else "close it there"
         raise Failure(
-            f"{error.path} is open for writing by {error.holder}; close it there"
-            " (commands that only read work meanwhile)",
+            f"{error.path} is open for writing by {error.holder}; {advice} (commands that only read work meanwhile)",
             FAILED,
         ) from error
     except (LogDBError, LogFailed) as error:
@@ -122,10 +123,10 @@ class OneLineGroup(click.Group):
         try:
             code = super().main(args, *others, **kwargs)
         except click.ClickException as error:
-            if isinstance(error, click.UsageError):
-                error.message = with_hint(error, sys.argv[1:] if args is None else args)
-            complain(error)
             code = code_of(error)
+            if isinstance(error, click.UsageError):
+                error = Failure(with_hint(error, sys.argv[1:] if args is None else args), code)
+            complain(error)
         except click.Abort:
             complain(Failure("interrupted", INTERRUPTED))
             code = INTERRUPTED

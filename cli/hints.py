@@ -15,16 +15,18 @@ from logdb.embedded.directory import IDENTITY
 
 def with_hint(error: click.UsageError, words: Sequence[str]) -> str:
     """The message of the error of a command line of these `words`, with the command line that was probably meant."""
-    if isinstance(error, (click.BadParameter, click.NoSuchOption, click.BadOptionUsage)) or error.ctx is None:
-        return error.message
+    message = error.format_message()
+    names_place = any(word.split("=")[0] in ("--db", "--dir") for word in words)
+    if isinstance(error, (click.BadParameter, click.NoSuchOption)) or error.ctx is None or names_place:
+        return message
     option = _option(error.ctx.command)
-    place = next((word for word in words if _is_place(word, error.message, error.ctx.command)), None)
-    if option is None or place is None or any(word.split("=")[0] == option for word in words):
-        return error.message
+    place = next((word for word in words if _is_place(word, message, error.ctx.command)), None)
+    if option is None or place is None or message != error.message:
+        return message
     others = list(words)
     others.remove(place)
     meant = ["logdb", option, place, *others] if option == "--db" else ["logdb", *others, option, place]
-    return f"{error.message.removesuffix('.')} (did you mean `{shlex.join(meant)}`?)"
+    return f"{message.removesuffix('.')} (did you mean `{shlex.join(meant)}`?)"
 
 
 def _option(command: click.Command) -> str | None:

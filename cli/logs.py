@@ -20,7 +20,7 @@ from .encoding import Notation
 from .failing import INTERRUPTED, Failure
 from .interrupts import Interrupts
 from .log_places import InDirectory, OfCluster
-from .session import Session, as_json, endpoints, iso, notation
+from .session import DIRECTORY, Session, as_json, endpoints, iso, notation
 
 Place = InDirectory | OfCluster
 TIMEOUT_S: Final = 30.0
@@ -52,7 +52,7 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--dir",
         "path",
-        type=click.Path(path_type=Path),
+        type=DIRECTORY,
         metavar="DIR",
         help="The directory of a log, or of a database to read its log.",
     )(endpoints(click.pass_context(placed), what="The servers of a cluster, instead of --dir"))

@@ -29,6 +29,11 @@ def emit(document: Any) -> None:
     click.echo(line(document))
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things, such as "1 row" and "2,000 rows". `many`: the plural, if that is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def answer(as_json: bool, document: Mapping[str, Any], sentence: str) -> None:
     """One answer: the sentence for people, the document for programs."""
     if as_json:

@@ -26,6 +26,9 @@ from .rendering import progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+CLUSTER_FILE: Final = "cluster.toml"
+"""In the directory of a cluster."""
+
 
 class Moment(NamedTuple):
     """The version or time of `--at` and `--at-time`; now without them."""
@@ -74,6 +77,9 @@ class Session:
             raise click.UsageError("this command needs the directory itself: use --db DIR, not --endpoints")
         if self.path is None:
             raise click.UsageError("no database is named: use --db DIR or set LOGDB_DB")
+        if (self.path / CLUSTER_FILE).is_file():
+            servers = f"--endpoints $(logdb cluster endpoints --dir {self.path})"
+            raise BadInput(f"{self.path} is the directory of a cluster, not of a database: use {servers}")
         return self.path
 
     def choose(self, *, path: Path | None = None, endpoints: str | None = None, is_explicit: bool) -> None:
@@ -122,6 +128,16 @@ def snapshot(db: Database, moment: Moment) -> Snapshot:
     return db.at(moment.version, time=moment.time)
 
 
+class _Directory(click.Path):
+    """A path, which is not empty: the value of a variable of the shell that is not set names no directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+DIRECTORY: Final = _Directory(path_type=Path)
 OF_DATABASE: Final = "The servers of the database, instead of --db"
 _CHOICES = {"db": "path", "endpoints": "endpoints"}
 
@@ -205,7 +221,7 @@ def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
     """The options `--db` and `--endpoints`."""
     return click.option(
         "--db",
-        type=click.Path(path_type=Path),
+        type=DIRECTORY,
         metavar="DIR",
         envvar="LOGDB_DB" if environment else None,
         callback=_set_database,

@@ -30,7 +30,7 @@ def published(path: Path) -> Iterator[IO[bytes]]:
     exception.
     """
     staging = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with staging.open("xb") as file:
+    with _naming(path, staging), staging.open("xb") as file:
         try:
             if path.suffix == ".gz":
                 with gzip.GzipFile("", "wb", GZIP_LEVEL, fileobj=file, mtime=0) as packed:
@@ -48,6 +48,17 @@ def published(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+@contextmanager
+def _naming(path: Path, staging: Path) -> Iterator[None]:
+    """Let errors of writing name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(staging)):
+            error.filename = str(path)
+        raise
 
 
 def write_csv(file: IO[bytes], rows: Rows) -> int:

@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 from .encoding import parsed_json
 from .failing import BadInput, Failure
+from .rendering import counted
 
 FORMATS: Final = ("csv", "jsonl", "parquet")
 _SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -138,7 +139,8 @@ class CsvSource(TextSource):
                 if len(cells) != len(header):
                     if not cells:
                         continue
-                    raise BadInput(f"{self.where(reader.line_num)}: {len(cells)} columns, the header has {len(header)}")
+                    count = counted(len(cells), "column")
+                    raise BadInput(f"{self.where(reader.line_num)}: {count}, the header has {len(header)}")
                 yield (
                     reader.line_num,
                     dict(zip(header, map(_typed, cells) if self._typed else cells, strict=True)),

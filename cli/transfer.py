@@ -23,6 +23,7 @@ from . import rendering
 from .encoding import from_csv, from_json
 from .failing import FAILED, INTERRUPTED, BadInput, Failure
 from .interrupts import Interrupts
+from .rendering import counted
 from .session import Moment, Session, as_json, database, label, moment, moment_of, snapshot
 from .sinks import published, write_csv, write_fields, write_json_lines, write_json_values, write_parquet
 from .sources import FORMATS, ParquetSource, Row, Source, format_of, open_source
@@ -96,7 +97,7 @@ def import_(
     rendering.answer(
         as_json,
         {"rows": rows, "version": version},
-        f"{rows:,} rows imported, version {version}" if rows else "no rows to import",
+        f"{counted(rows, 'row')} imported, version {version}" if rows else "no rows to import",
     )
 
 
@@ -112,7 +113,8 @@ def _import_export(session: Session, file: str, batch: int, label: str, as_json:
     with session.open(read_only=False, create=True) as db, rendering.progress("importing", "rows") as tick:
         rows = restoring.import_export(db, file, batch_rows=batch, label=label, progress=tick)
         version = db.version
-    rendering.answer(as_json, {"rows": rows, "version": version}, f"{rows:,} rows imported, version {version}")
+    sentence = f"{counted(rows, 'row')} imported, version {version}"
+    rendering.answer(as_json, {"rows": rows, "version": version}, sentence)
 
 
 def _spark_export(module: str, reason: str) -> Any:
@@ -363,17 +365,17 @@ def export(
                 return view.scan(prefix=begin)
 
             with rendering.progress("exporting", "keys") as tick, published(path) as file:
-                counted = _counted(rows(), tick)
+                shown = _shown(rows(), tick)
                 if kind == "parquet":
-                    keys = write_parquet(file, counted)
+                    keys = write_parquet(file, shown)
                 elif kind == "jsonl":
-                    keys = write_json_values(file, counted) if json_values else write_json_lines(file, counted)
+                    keys = write_json_values(file, shown) if json_values else write_json_lines(file, shown)
                 else:
-                    keys = write_fields(file, rows, counted) if json_values else write_csv(file, counted)
+                    keys = write_fields(file, rows, shown) if json_values else write_csv(file, shown)
     rendering.answer(
         as_json,
         {"keys": keys, "version": version, "to": to},
-        f"{keys:,} keys of version {version} exported to {to}",
+        f"{counted(keys, 'key')} of version {version} exported to {to}",
     )
 
 
@@ -402,7 +404,7 @@ def _check_target(path: Path, force: bool) -> None:
         raise BadInput(f"{path} exists; choose another name, or replace it with --force")
 
 
-def _counted(rows: Iterator[tuple[bytes, bytes]], tick: rendering.Tick) -> Iterator[tuple[bytes, bytes]]:
+def _shown(rows: Iterator[tuple[bytes, bytes]], tick: rendering.Tick) -> Iterator[tuple[bytes, bytes]]:
     for done, row in enumerate(rows, 1):
         yield row
         if done % 1000 == 0:

@@ -10,6 +10,7 @@ from logdb.tables import IndexesVerified
 
 from . import rendering
 from .failing import Negative
+from .rendering import counted
 from .session import Session, as_json, database, iso
 
 
@@ -30,8 +31,8 @@ def compact(session: Session, before: int | None, as_json: bool) -> None:
     rendering.answer(
         as_json,
         done._asdict(),
-        f"the oldest version left is {done.floor}; {done.relocated:,} live values were moved, the log begins at record "
-        f"{done.oldest_after} (before: {done.oldest_before}); {done.read_bytes / 1e6:,.1f} MB were read, "
+        f"the oldest version left is {done.floor}; {counted(done.relocated, 'live value')} moved, the log begins"
+        f" at record {done.oldest_after} (before: {done.oldest_before}); {done.read_bytes / 1e6:,.1f} MB were read, "
         f"{done.written_bytes / 1e6:,.1f} MB written and {done.freed_bytes / 1e6:,.1f} MB freed",
     )
 
@@ -86,7 +87,8 @@ def sweep(session: Session, as_json: bool) -> None:
             expired, truncated, is_complete = db.sweep()
             keys, logs = keys + expired, logs + truncated
     document = {"expired_keys": keys, "truncated_logs": logs}
-    rendering.answer(as_json, document, f"{keys:,} keys have expired, {logs:,} named logs were truncated")
+    sentence = f"{counted(keys, 'expired key')} deleted, {counted(logs, 'named log')} truncated"
+    rendering.answer(as_json, document, sentence)
 
 
 @click.command()
@@ -156,20 +158,20 @@ def stats(session: Session, as_json: bool) -> None:
         ("keys", f"at most {found.max_keys:,}"),
         ("log", f"{found.log_bytes:,} bytes, of which {found.garbage:.0%} are garbage at least"),
         ("live data", f"about {found.live_bytes:,} bytes"),
-        ("checkpoint", f"{found.map_bytes:,} bytes in {found.map_runs} runs"),
+        ("checkpoint", f"{found.map_bytes:,} bytes in {counted(found.map_runs, 'run')}"),
         ("in memory", f"{found.memory_bytes:,} bytes of the map, {found.cache_bytes:,} bytes of cached records"),
     ]
-    if found.process_bytes is not None:
-        lines += [("process", f"{found.process_bytes:,} bytes of memory, {found.leased_snapshots} snapshots in use")]
+    if found.process_bytes is not None and found.leased_snapshots is not None:
+        snapshots = counted(found.leased_snapshots, "snapshot")
+        lines += [("process", f"{found.process_bytes:,} bytes of memory, {snapshots} in use")]
     lines += [("commits", f"{found.commits:,} applied since the process started")]
     if found.compacting_to:
         lines += [("compaction", f"under way; it leaves the versions from {found.compacting_to} on")]
     if found.exports:
         lines += [("exports", f"{found.exports} exports or backups read the directory")]
-    if found.expired_keys is not None:
-        lines += [
-            ("retention", f"{found.expired_keys:,} keys expired, named logs truncated {found.truncated_logs:,} times")
-        ]
+    if found.expired_keys is not None and found.truncated_logs is not None:
+        truncated = counted(found.truncated_logs, "time")
+        lines += [("retention", f"{counted(found.expired_keys, 'key')} expired, named logs truncated {truncated}")]
     if found.hedged_reads:
         lines += [("late reads", f"{found.hedged_reads:,} were sent to a second server, too")]
     for reason, label, number in found.aborts:
@@ -212,15 +214,16 @@ def verify(session: Session, rebuild: bool, as_json: bool) -> None:
         for one in found.damage:
             click.echo(str(one))
         click.echo(
-            f"{found.bytes_checked:,} bytes, {found.records:,} records, {found.keys:,} keys in the checkpoint checked: "
-            + (f"{len(found.damage)} damaged" if found.damage else "no damage")
+            f"{found.bytes_checked:,} bytes, {counted(found.records, 'record')}, {counted(found.keys, 'key')} in the"
+            " checkpoint checked: " + (f"{len(found.damage)} damaged" if found.damage else "no damage")
         )
         for wrong in indexes.damage:
             click.echo(f"table {wrong.table_name!r}, index {wrong.index_name!r}, row {wrong.key!r}: {wrong.what}")
         if indexes.indexes:
             click.echo(
-                f"{indexes.indexes:,} indexes of {indexes.tables:,} tables with {indexes.entries:,} entries checked: "
-                + (f"{len(indexes.damage)} differences" if indexes.damage else "no difference")
+                f"{counted(indexes.indexes, 'index', 'indexes')} of {counted(indexes.tables, 'table')} with"
+                f" {counted(indexes.entries, 'entry', 'entries')} checked: "
+                + (counted(len(indexes.damage), "difference") if indexes.damage else "no difference")
             )
     if found.damage:
         raise Negative(f"{path} is damaged, first in {found.damage[0].path}")
@@ -241,7 +244,8 @@ def audit(session: Session, as_json: bool) -> None:
     rendering.answer(
         as_json,
         found._asdict(),
-        f"{found.commits:,} commits up to version {found.through} decided again, {found.aborted:,} of them aborted"
+        f"{counted(found.commits, 'commit')} up to version {found.through} decided again,"
+        f" {found.aborted:,} of them aborted"
         + (f", {found.trusted:,} from before a compaction trusted" if found.trusted else "")
         + (": no decision differs" if found.difference is None else ""),
     )

@@ -216,6 +216,6 @@ def test_a_key_expires(run: Run) -> None:
     run("put", "session", "7", "--ttl", "1ms")
     assert run("get", "session").stdout == "7\n"
     run("sweep")
-    assert run("sweep").stdout == "1 keys have expired, 0 named logs were truncated\n"
+    assert run("sweep").stdout == "1 expired key deleted, 0 named logs truncated\n"
     run("get", "session", code=1)
     assert "ttl must be from" in run("put", "session", "7", "--ttl", "0", code=2).stderr

@@ -107,6 +107,32 @@ def test_other_wrong_words_get_no_hint(run: Run, db: Path, words: str) -> None:
     assert (result.exit_code, "did you mean" in result.stderr) == (2, False)
 
 
+@pytest.mark.parametrize(
+    "args", [("--db", "", "put", "k", "v"), ("cluster", "up", "--dir", ""), ("log", "append", "--dir", "", "r")]
+)
+def test_an_empty_path_is_not_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, args)
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert result.stderr.endswith("': it is empty\n")
+
+
+def test_the_directory_of_a_cluster_is_no_database(run: Run, db: Path) -> None:
+    db.mkdir()
+    (db / "cluster.toml").write_text("")
+    for args in (("get", "k"), ("put", "k", "v"), ("verify",)):
+        assert run(*args, code=2).stderr.endswith(f"use --endpoints $(logdb cluster endpoints --dir {db})\n")
+    assert [entry.name for entry in db.iterdir()] == ["cluster.toml"]
+
+
+def test_a_writer_beside_a_server_is_referred_to_it(run: Run, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["logdb", "serve", "--db", str(db)])
+    with logdb.open(db):
+        assert "; name that server by --endpoints, or stop it (" in run("put", "k", "w", code=3).stderr
+
+
 def test_errors_of_the_database_are_printed_unchanged(run: Run, db: Path) -> None:
     assert "the limit is 8,192" in run("put", "k" * 9000, "v", code=3).stderr
     run("put", "k", "v")

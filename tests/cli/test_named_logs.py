@@ -73,7 +73,7 @@ def test_the_retention_of_a_log_is_printed_and_changed(run: Run) -> None:
     assert documents(run("named-log", "retention", "orders", "--json")) == [{"age_s": 5400.0, "size_bytes": 2 << 20}]
     assert run("named-log", "retention", "orders", "--size", "20B").stdout == "\t20\n"
     run("named-log", "append", "orders", "ten bytes.", "ten bytes,", "ten bytes!")
-    assert run("sweep").stdout == "0 keys have expired, 1 named logs were truncated\n"
+    assert run("sweep").stdout == "0 expired keys deleted, 1 named log truncated\n"
     assert documents(run("sweep", "--json")) == [{"expired_keys": 0, "truncated_logs": 0}]
     assert run("named-log", "stats", "orders").stdout == "2\t20\t4.1\t4.2\t\n"
     assert run("named-log", "retention", "orders", "--none").stdout == "\t\n"

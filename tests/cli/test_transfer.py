@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import json
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -96,7 +98,7 @@ def test_batches_are_transactions(run: Run, flights: Path, db: Path, batch: int)
 
 
 def test_skip_goes_on_where_an_import_stopped(run: Run, flights: Path, db: Path) -> None:
-    assert run("import", flights, "--key", "carrier,month", "--skip", 2).stdout == "1 rows imported, version 1\n"
+    assert run("import", flights, "--key", "carrier,month", "--skip", 2).stdout == "1 row imported, version 1\n"
     assert list(contents(db)) == [b"UA/12"]
     assert run("import", flights, "--key", "carrier,month", "--skip", 3).stdout == "no rows to import\n"
 
@@ -143,7 +145,7 @@ def test_parquet_rows(run: Run, db: Path, tmp_path: Path) -> None:
     [
         ("a.csv", "", ("--key", "k"), "a.csv: there is no header line"),
         ("a.csv", "k,k\n1,2\n", ("--key", "k"), "a.csv, line 1, column 'k': the column is named twice"),
-        ("a.csv", "k,v\n1,2\n3\n", ("--key", "k"), "a.csv, line 3: 1 columns, the header has 2"),
+        ("a.csv", "k,v\n1,2\n3\n", ("--key", "k"), "a.csv, line 3: 1 column, the header has 2"),
         ("a.csv", "k,v\n1,2\n3,4,5\n", ("--key", "k"), "a.csv, line 3: 3 columns, the header has 2"),
         ("a.csv", 'k,v\n1,"2\n', ("--key", "k"), "a.csv, line 2: unexpected end of data"),
         ("a.csv", "k,v\n1,2\n", ("--key", "x"), "a.csv, line 2: there is no column 'x' (there are k, v)"),
@@ -317,7 +319,7 @@ def test_a_parquet_directory_is_written_by_spark(
     run("put", "k", "v")
     run("put", "k", "w")
     result = run("export", "--at", 1, "--prefix", "k", "--to", tmp_path / "out", "--format", "parquet")
-    assert result.stdout == f"1 keys of version 1 exported to {tmp_path / 'out'}\n"
+    assert result.stdout == f"1 key of version 1 exported to {tmp_path / 'out'}\n"
     assert asked.pop("progress")
     options = {"base": None, "history": False, "format": "parquet"}
     assert asked == {"path": db, "to": tmp_path / "out", "version": 1, "prefix": b"k", **options}
@@ -360,3 +362,16 @@ def test_a_directory_of_parquet_files_is_imported(run: Run, db: Path, tmp_path: 
     (directory / "_manifest.json").write_text("{}")
     run("import", directory, "--format", "parquet")
     assert contents(db) == {b"k0": b"\xff", b"k1": b"\xff"}
+
+
+def test_errors_of_an_export_name_its_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("put", "k", "v")
+    missing, full = tmp_path / "missing" / "out.csv", tmp_path / "out.csv"
+    assert run("export", "--to", missing, code=3).stderr == f"error: {missing}: No such file or directory\n"
+
+    def fsync(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("logdb_cli.sinks.os.fsync", fsync)
+    assert f"error: {full}: No space left on device" in run("export", "--to", full, code=3).stderr
+    assert not any("out.csv" in entry.name for entry in tmp_path.iterdir())

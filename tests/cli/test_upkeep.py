@@ -95,7 +95,7 @@ def test_verify_compares_indexes_with_rows(run: Run, db: Path) -> None:
         users = opened.table("users", key=int, value=Json())
         users.create_index("by_city", "city")
         users.multi_put({1: {"city": "Rome"}, 2: {"city": "Bonn"}})
-    assert run("verify").stdout.endswith("1 indexes of 1 tables with 2 entries checked: no difference\n")
+    assert run("verify").stdout.endswith("1 index of 1 table with 2 entries checked: no difference\n")
     with logdb.open(db) as opened:
         opened.put(keys.pack(("users", 0, 1)), b'{"city":"Oslo"}')
     assert "'by_city', row (1,): the entry is missing" in run("verify", code=1).stdout
