@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = Path(os.environ.get("LOGDB_VENV", ROOT / ".venv"))
-THREE_AT_A_TIME = ["-n", "3", "--dist", "loadgroup"]  # most of them wait for disks and servers of their own
+FOUR_AT_A_TIME = ["-n", "4", "--dist", "loadgroup"]  # most of them wait for disks and servers of their own
 NOT_REPLACED = ["--max-worker-restart", "0"]  # pytest-xdist 3.8 waits for ever for a process it has replaced
 EXTRAS = {"flights": "flights", "marketplace": "cluster", "test": "dev", "docs": "docs"}
 
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the tests start hundreds of processes, which would compile it all
     run([python, "-m", "ruff", "check", "."])
     run([python, "-m", "mypy"])
-    run([python, "-m", "pytest", *THREE_AT_A_TIME, *NOT_REPLACED, *arguments[1:]])
+    run([python, "-m", "pytest", *FOUR_AT_A_TIME, *NOT_REPLACED, *arguments[1:]])
 
 
 if __name__ == "__main__":
