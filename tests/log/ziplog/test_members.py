@@ -168,6 +168,20 @@ def test_a_shard_that_is_trimmed_away_is_changed_no_more() -> None:
     assert not state.changing
 
 
+def test_no_view_begins_with_a_server_that_was_released_meanwhile() -> None:
+    """A leader proposes it when the command that establishes the present view is not applied yet (ZIP-8)."""
+    state = a_log()
+    state.apply(c.ReplaceServer(NOW, 9, 1, 4))
+    recover(state, 2, 4)
+    assert [one.server for one in state.shards[1].former] == [1]
+    late = c.Recover(NOW, 1, state.shards[1].view, 7, (1, 3))
+    synchronize(state)
+    before = state.shards[1]
+    assert state.apply(late) is None
+    state.check()
+    assert state.shards[1] == before
+
+
 def test_a_member_that_has_lost_its_disk_is_not_synced_any_more() -> None:
     """Else the view would be established, and server 1, which has all records, would be wiped (ZIP-10)."""
     state = a_log()

@@ -251,11 +251,11 @@ class MembershipState:
         chosen = [self.servers.get(number) for number in command.members if number not in before]
         if any(one is None or one.shard or one.is_gone for one in chosen):
             return None  # another shard has got this spare server meanwhile
+        if config.has_records and source not in before:
+            return None  # the view was established meanwhile, and has released it
         if source in before and self.servers[source].is_gone:
             return None
-        if config.has_records:
-            assert source in before, "ZIP-8: the source is not of the shard"
-            assert before[source].is_complete, "ZIP-8: the source lacks records"
+        assert not config.has_records or before[source].is_complete, "ZIP-8: the source lacks records"
         barriers = [(version, tuple([one for one in noted if one not in before])) for version, noted in self.barriers]
         self.barriers = [barrier for barrier in barriers if barrier[1]]
         if config.is_in_set:
