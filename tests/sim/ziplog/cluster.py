@@ -215,13 +215,16 @@ class Cluster(cluster.Cluster):
         return sum(map(self.has_joined, others)) > len(self.ordering) // 2
 
     def may_lose_storage(self, process: Process) -> bool:
-        """Whether the records of the shard of this server survive: another complete server has its disk (ZIP-10)."""
+        """Whether the records of the shard of this server survive: another complete server has its disk (ZIP-10). One
+        that was replaced does not count when the command that releases it may be under way."""
         server = self.server_of(process)
         if server is None or not server.shard:
             return self.state is not None and process.core is not None and not getattr(process.core, "view", 0)
         config = self.state.shards[server.shard]
         by_address = {one.address: one for one in self.storage}
-        for member in (*config.members, *config.former):
+        cores = [by_address[member.address].core for member in config.members if not member.is_synced]
+        is_copying = any(core is not None and not core.state.is_synced for core in cores)
+        for member in (*config.members, *(config.former if is_copying else ())):
             one = by_address[member.address]
             has_disk = member.server not in self.lost and not one.disk.has_damage()
             if member.is_complete and one is not process and has_disk:
