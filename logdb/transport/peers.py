@@ -524,8 +524,10 @@ class Peers:
 
     def _meet(self, mine: Hello, theirs: Hello) -> int:
         """The ordering layer for a new stream. Raises Unavailable."""
-        if not self.hello.has_met(theirs):  # it may have met the same one since it sent `mine`
-            return theirs.founding if theirs.founding == self.hello.founding else mine.founding
+        if theirs.founding == self.hello.founding:
+            return theirs.founding  # which this node may have learned after it sent `mine`
+        if not self.hello.has_met(theirs):
+            return mine.founding
         self.on_founded(theirs.founding)
         self.found(theirs.founding)
         return theirs.founding

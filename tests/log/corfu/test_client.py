@@ -75,7 +75,7 @@ def test_a_fill_of_a_position_that_is_already_trimmed_ends_at_once() -> None:
 
 
 def test_a_request_for_tokens_has_a_limited_number_of_entries() -> None:
-    """While there is no sequencer, entries collect."""
+    """Entries that wait for a sequencer need several requests."""
     client = Client()
     client.call(calls.Append([(1, b"x")]))
     client.configure(view_of(shard_of(1, 0))._replace(sequencer="", nonce=0))

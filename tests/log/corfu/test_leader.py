@@ -49,14 +49,19 @@ def report(leader: Leader, state: ProjectionState, server: int, now: int, *, sea
     leader.on_report(Report(server, server, state.version, sealed, 0, 0), f"s{server}", state, now)
 
 
-def test_a_new_leader_leaves_no_unit_out_before_it_had_the_time_to_report() -> None:
-    """The leader before has sealed one unit, so the new one begins an epoch at once; it has heard of no other unit."""
-    state = with_a_shard()
+def a_new_leader(state: ProjectionState) -> Leader:
+    """Of two units it has heard of the first one only, which its predecessor has sealed: it begins the next epoch."""
     leader = Leader(CONFIG, [], now=0)
     leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
     report(leader, state, 1, 1, sealed=state.epoch)
     leader.look(state, 1)
     leader.on_sealed(Sealed(1, state.epoch, 4, 0, 0), state, 2)
+    return leader
+
+
+def test_a_new_leader_leaves_no_unit_out_before_it_had_the_time_to_report() -> None:
+    state = with_a_shard()
+    leader = a_new_leader(state)
     assert leader.commands == []
     late = CONFIG.suspect_after_ns - 1
     report(leader, state, 1, late)
@@ -71,11 +76,7 @@ def test_a_new_leader_leaves_no_unit_out_before_it_had_the_time_to_report() -> N
 
 def test_a_leader_leaves_a_silent_unit_out_after_a_suspicion_time_of_its_own() -> None:
     state = with_a_shard()
-    leader = Leader(CONFIG, [], now=0)
-    leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
-    report(leader, state, 1, 1, sealed=state.epoch)
-    leader.look(state, 1)
-    leader.on_sealed(Sealed(1, state.epoch, 4, 0, 0), state, 2)
+    leader = a_new_leader(state)
     report(leader, state, 1, CONFIG.suspect_after_ns)
     leader.on_timer(state, CONFIG.suspect_after_ns)
     (command,) = leader.commands

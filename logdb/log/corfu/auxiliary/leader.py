@@ -130,7 +130,7 @@ class Leader:
     def on_change(self, request: ChangeRequest, state: ProjectionState, now: int) -> None:
         """A client requests a change."""
         if not request.request:
-            return  # 0 means in a command that there is no change
+            return  # a command with request 0 carries out no change
         if request.kind == "Trim" and len(request.numbers) == 1:
             self._propose(request.request, c.Trim(request.request, *request.numbers), now)
             return
