@@ -76,7 +76,10 @@ def pack(items: tuple[Item, ...]) -> bytes:
     if not isinstance(items, tuple):
         raise TypeError(f"what is packed must be a tuple, not {type(items).__name__}; for one item x write (x,)")
     try:
-        return b"".join(map(_packed, items))
+        try:
+            return b"".join([_PACKED[item.__class__](item) for item in items])
+        except KeyError:  # subclasses
+            return b"".join(map(_packed, items))
     except RecursionError:
         raise ValueError("the tuples in the key are nested too deeply") from None
 
@@ -168,6 +171,9 @@ def _packed(item: Any) -> bytes:
     )
 
 
+_SIZES: Final = [bytes((ZERO + size,)) for size in range(SMALL_INT_BYTES + 1)]
+
+
 def _text(item: str) -> bytes:
     return b"\x02%b\x00" % item.encode().replace(END, ESCAPED)
 
@@ -185,7 +191,7 @@ def _int(item: int) -> bytes:
     if item >= 0:
         size = (item.bit_length() + 7) >> 3
         if size <= SMALL_INT_BYTES:
-            return bytes((ZERO + size,)) + item.to_bytes(size, "big")
+            return _SIZES[size] + item.to_bytes(size, "big")
         head, code, mask = size, (LARGE_POSITIVE, HUGE_POSITIVE), 0
     else:
         size = ((-item).bit_length() + 7) >> 3
