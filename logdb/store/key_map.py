@@ -330,21 +330,28 @@ class KeyMap:
                 else:
                     high = stop + b"\0"
         if active.newest:
-            upper = active.keys(low, high, reverse, max_rows)
+            upper = active.keys(low, high, reverse, max_rows, at)
         if frozen is not None:
-            middle = frozen.keys(low, high, reverse, max_rows)
+            middle = frozen.keys(low, high, reverse, max_rows, at)
         if self.frozen is not frozen or self.active is not active:
             # A layer may have moved down between the two reads, and be missing from both: read again.
             return self._batch(start, end, at, reverse, max_rows)
+        hides = active.buried_to or (frozen is not None and frozen.buried_to)
         if upper and not (live or middle or lower):
             rows = None if deleted else active.plain_rows(upper, at)
             if len(upper) == max_rows:
                 stop = upper[-1]
         else:
-            rows = None if upper or middle or lower else live or []
+            rows = None if upper or middle or lower or hides else live or []
             if rows is None:
                 stop = _cut_to_shortest(live, lower, (middle, upper), reverse, max_rows, stop)
         if rows is None:
+            if hides:  # what lies below buried keys does not exist
+                below = [key for key, _ in live or ()]
+                if frozen is not None:
+                    middle = [*(middle or ()), *filter(frozen.newest.__contains__, below)]
+                    below += middle
+                upper = [*(upper or ()), *filter(active.newest.__contains__, below)]
             above: dict[bytes, bytes | None] = {}
             for overlay, keys in ((None, lower), (frozen, middle), (active, upper)):
                 if keys:
@@ -361,10 +368,12 @@ class KeyMap:
         newest = {} if overlay is None else overlay.newest
         for key in keys:
             entry = newest.get(key)
-            if entry is not None and deleted <= entry[0] <= at and entry[1].__class__ is bytes:
-                into[key] = entry[1]
-            else:
-                into[key] = self._value(key, at)
+            if entry is not None and deleted <= entry[0] <= at:
+                value = entry[1]
+                if value is None or value.__class__ is bytes:
+                    into[key] = value
+                    continue
+            into[key] = self._value(key, at)
 
     def _value(self, key: bytes, at: int) -> bytes | None:
         try:
@@ -542,6 +551,8 @@ def _cut(rows: list[Any], stop: bytes, reverse: bool, key: Callable[[Any], bytes
 
 
 def _changed(overlay: Overlay, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
+    if overlay.last <= since:
+        return None
     position: bytes | None = start
     while position is not None:
         keys = overlay.keys(position, end, False, SCAN_ROWS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -18,6 +19,9 @@ Entry = tuple[int, Value, "Entry | None"]
 ENTRY_BYTES = 240
 """Memory of a version beside its key and value: tuple, integer, slots of dictionary and sorted list."""
 
+BURY_AFTER: Final = 64
+"""Number of versions after which a deleted key is buried. Snapshots of transactions are seldom older."""
+
 SAMPLES: Final = 16
 """Number of keys sampled for each part, to find parts of about the same size."""
 
@@ -29,6 +33,10 @@ class Overlay:
 
     Keys are sorted lazily: a write collects new keys, a scan sorts them. `last`: the newest version of all entries.
     `is_plain`: every value is bytes, none deleted or large.
+
+    Deleted keys are buried, in an index of their own, so that the consumer of a queue does not pass all keys that it
+    has deleted. A buried key does not exist from version `buried_to` on, unless it is written again. Scans still look
+    it up if a layer below has it, and at earlier versions.
     """
 
     def __init__(self) -> None:
@@ -41,6 +49,11 @@ class Overlay:
         self.is_plain = True
         self._fresh: list[bytes] = []
         self._ordered = OrderedKeys()
+        self._deaths = deque[tuple[int, bytes]]()
+        self._revived: list[bytes] = []
+        self._buried: set[bytes] = set()
+        self._buried_ordered = OrderedKeys()
+        self.buried_to = 0
         self._sorting = threading.Lock()
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
@@ -52,10 +65,14 @@ class Overlay:
                 size += len(value)
             else:
                 self.is_plain = False
+                if value is None:
+                    self._deaths.append((version, key))
             older = newest.get(key)
             if older is None:
                 self._fresh.append(key)
             newest[key] = (version, value, older)
+            if older is not None and older[1] is None:
+                self._revived.append(key)
             size += ENTRY_BYTES + len(key)
         self.size = size
 
@@ -80,6 +97,7 @@ class Overlay:
         for above, kept, _ in reversed(newer):
             entry = (above, kept, entry)
         self.newest[key] = entry
+        self._revived.append(key)
         self.size += ENTRY_BYTES + len(key) + (len(value) if value is not None else 0)
 
     def move(self, key: bytes, version: int, place: int, value: Value) -> None:
@@ -99,8 +117,9 @@ class Overlay:
             entry = entry[2]
         return entry
 
-    def keys(self, start: bytes | None, end: bytes | None, reverse: bool, limit: int) -> list[bytes]:
-        """Up to `limit` keys of [start, end), from the first, or from the last when `reverse`."""
+    def keys(self, start: bytes | None, end: bytes | None, reverse: bool, limit: int, at: int = 0) -> list[bytes]:
+        """Up to `limit` keys of [start, end), from the first, or from the last when `reverse`; without buried keys if
+        none of them exists at version `at`."""
         fresh, sorting = self._fresh, self._sorting
         sorting.acquire()  # a `with` block would take as long as a third of a short scan
         try:
@@ -108,13 +127,46 @@ class Overlay:
                 count = len(fresh)
                 self._ordered.add(fresh[:count])
                 del fresh[:count]
-            return self._ordered.between(start, end, reverse, limit)
+            if self._deaths or self._revived:
+                self._bury(at)
+            found = self._ordered.between(start, end, reverse, limit)
+            if at < self.buried_to:
+                found += self._buried_ordered.between(start, end, reverse, limit)
+                found = sorted(found, reverse=reverse)[:limit]
+            return found
         finally:
             sorting.release()
+
+    def _bury(self, at: int) -> None:
+        """Bury keys that were deleted well before version `at`, and bring back those that were written again."""
+        deaths, revived, buried = self._deaths, self._revived, self._buried
+        while deaths and deaths[0][0] <= at - BURY_AFTER:
+            _, key = deaths.popleft()
+            entry = self.newest.get(key)
+            if entry is not None and entry[1] is None and key not in buried:
+                self._ordered.remove(key)
+                self._buried_ordered.add([key])
+                self.buried_to = max(self.buried_to, entry[0])
+                buried.add(key)
+        while revived:
+            key = revived.pop()
+            entry = self.newest.get(key)
+            if key in buried and entry is not None:
+                if entry[1] is None:
+                    self.buried_to = max(self.buried_to, entry[0])
+                else:
+                    self._dig_out(key)
+                    self._ordered.add([key])
+
+    def _dig_out(self, key: bytes) -> None:
+        self._buried.remove(key)
+        self._buried_ordered.remove(key)
 
     def plain_rows(self, keys: list[bytes], at: int) -> list[tuple[bytes, bytes]] | None:
         """(key, newest value) of these keys; None if some of them may be deleted, large, newer than version `at`, or
         removed meanwhile."""
+        if not self.is_plain or self.last > at:
+            return None
         newest = self.newest
         rows: Any = []
         try:
@@ -195,6 +247,9 @@ class Overlay:
                 del self.newest[key]
                 self.keys(None, None, False, 0)
                 with self._sorting:
-                    self._ordered.remove(key)
+                    if key in self._buried:
+                        self._dig_out(key)
+                    else:
+                        self._ordered.remove(key)
             else:
                 self.newest[key] = rebuilt

@@ -14,7 +14,7 @@ import logdb
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
 from logdb.store.ordered_keys import BLOCK_KEYS, OrderedKeys
-from logdb.store.overlay import Overlay
+from logdb.store.overlay import BURY_AFTER, Overlay
 from tests.harness.opening import host_of
 
 KEYS = [b"%05d" % number for number in range(2_000)]
@@ -115,6 +115,72 @@ def test_few_and_many_changes_above_the_disk_are_merged(db: logdb.Database, shar
             before, after = [row for row in rows if row[0] < start], [row for row in rows if row[0] >= start]
             assert list(db.scan(start, limit=limit)) == after[:limit]
             assert list(db.scan(end=start, limit=limit, reverse=True)) == before[::-1][:limit]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_consumer_of_a_queue_does_not_pass_all_keys_that_it_has_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_disk: bool
+) -> None:
+    """The first key of a queue was found by looking at each deleted key in memory."""
+    looked_at: list[int] = []
+    keys = Overlay.keys
+
+    def counting(*arguments: Any) -> list[bytes]:
+        found = keys(*arguments)
+        looked_at.append(len(found))
+        return found
+
+    with logdb.open(tmp_path / "db") as db:
+        for key in KEYS[:800]:
+            db.put(key, b"job")
+        if on_disk:
+            db.checkpoint()
+        monkeypatch.setattr(Overlay, "keys", counting)
+        for key in KEYS[:800]:
+            looked_at.clear()
+            with db.transaction() as txn:
+                ((first, _),) = txn.scan(limit=1)
+                del txn[first]
+            assert first == key
+            assert sum(looked_at) <= 2 * BURY_AFTER + 2
+        assert list(db.scan()) == []
+        assert len(list(db.at(1_000).scan())) == 600
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_buried_keys_come_back_where_they_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Of few keys, many are deleted and written again, while they are in one layer or in several; scans at random
+    versions."""
+    monkeypatch.setattr("logdb.store.overlay.BURY_AFTER", 3)
+    draw = random.Random(seed)
+    some = KEYS[:40]
+    with logdb.open(tmp_path / "db") as db:
+        states: list[dict[bytes, bytes]] = [{}]
+        for number in range(600):
+            key = draw.choice(some)
+            state = dict(states[-1])
+            if draw.random() < 0.6:
+                db.delete(key)
+                state.pop(key, None)
+            elif draw.random() < 0.1:
+                start, end = sorted(draw.sample(some, 2))
+                db.delete_range(start, end)
+                state = {each: value for each, value in state.items() if not start <= each < end}
+            else:
+                state[key] = b"%d" % number
+                db.put(key, state[key])
+            states.append(state)
+            if draw.random() < 0.01:
+                db.checkpoint()
+            version = draw.choice((db.version, db.version, draw.randrange(db.version + 1)))
+            start, end = draw.choice((None, *some)), draw.choice((None, *some))
+            limit, reverse = draw.choice((1, 2, 5, None)), draw.random() < 0.5
+            rows = sorted(
+                row for row in states[version].items() if (not start or row[0] >= start) and (not end or row[0] < end)
+            )
+            expected = (rows[::-1] if reverse else rows)[:limit]
+            assert list(db.at(version).scan(start, end, reverse=reverse, limit=limit)) == expected
+        assert map_of(db).active.buried_to
 
 
 def calls(function: Callable[[], object]) -> int:
