@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from logdb.cores.effects import Address, Core, Journal
 from logdb.log.contract import AppendId
@@ -150,8 +150,8 @@ class Role:
 
     `has_journals`: whether the core keeps journals, which its server wipes when the core asks for it. `segment_bytes`:
     the size of their files. `can_start_empty`: whether a server that has lost its journals may start with empty ones.
-    `damage_advice`: what an operator should do about damaged journals. `receives_disconnects`: whether the core gets
-    `Disconnected` for clients. `has_standbys`: whether a ready server may be in no configuration, because another one
+    `damage_advice`: what an operator should do about damaged journals. `notices_lost`: for which peers the core
+    gets `Disconnected`. `has_standbys`: whether a ready server may be in no configuration, because another one
     does the work.
     """
 
@@ -170,7 +170,7 @@ class Role:
     segment_bytes: Callable[[Any], int] | None = None
     can_start_empty: bool = True
     damage_advice: Callable[[Any], str] = lambda config: ""
-    receives_disconnects: bool = False
+    notices_lost: Literal["", "clients", "servers"] = ""
     has_standbys: bool = False
 
 

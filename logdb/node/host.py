@@ -118,7 +118,7 @@ class Host:
             self._handle(Received(sender, message))
 
     def lost(self, peer: Address) -> None:
-        """The last stream to this peer has ended. Used for clients; protocols detect lost servers by timeouts."""
+        """The last stream to this peer has ended."""
         self._handle(Disconnected(peer))
 
     def call(self, call: int, request: Any) -> None:

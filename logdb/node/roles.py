@@ -104,6 +104,7 @@ def _mapping_role(engine: str) -> Role:
         accepts=accepted_by(MAPPING, engine_of(engine)),
         metrics=_metrics,
         has_journals=False,
+        notices_lost="servers",
     )
 
 

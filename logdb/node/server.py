@@ -72,7 +72,7 @@ class Server:
             full=self._on_disk_full,
         )
         port.receive = self._receive_from_founders if self.is_founder else self.host.receive
-        if self.role.receives_disconnects:
+        if self.role.notices_lost:
             port.lost = self._on_lost
         self.host.start()
         if self.host.ended.done():
@@ -88,8 +88,10 @@ class Server:
             self.host.receive(sender, messages)
 
     def _on_lost(self, peer: Address) -> None:
-        """Report lost clients, which return under another name; protocols detect lost servers by timeouts."""
-        if self.host is not None and ":" not in peer:
+        """Report lost clients to servers of the log, since they return under another name, and lost servers to the log
+        client in a mapping server. The protocols between servers detect losses by timeouts."""
+        kind = "servers" if ":" in peer else "clients"
+        if self.host is not None and kind == self.role.notices_lost:
             self.host.lost(peer)
 
     def _on_disk_full(self, reason: str) -> None:

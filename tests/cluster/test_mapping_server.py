@@ -44,6 +44,8 @@ from logdb.cluster.messages import (
 from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.log import requests as log
 from logdb.log.contract import Record, Trimmed
+from logdb.log.engine import ENGINES, engine_of
+from logdb.node.roles import roles_of
 from logdb.store.records import (
     COMPACTION,
     DECISION,
@@ -232,6 +234,14 @@ def test_a_read_parked_for_too_long_is_dropped() -> None:
 
 
 # ---- following the log
+
+
+def test_the_log_client_notices_that_a_server_of_the_log_is_gone() -> None:
+    """Before, all clients whose verdicts this server gives waited for a timeout of its request to the log."""
+    server = Server(commit(1, {b"k": b"1"}))
+    server.lose("replica")
+    assert server.line.lost == ["replica"]
+    assert all(roles_of(engine_of(name))["mapping"].notices_lost == "servers" for name in ENGINES)
 
 
 def test_records_of_other_kinds_advance_the_applied_version() -> None:

@@ -13,7 +13,7 @@ from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
-from logdb.cores.effects import SECOND, Archive, Received
+from logdb.cores.effects import SECOND, Address, Archive, Disconnected, Received
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
@@ -53,13 +53,18 @@ class Configured(NamedTuple):
 
 
 class Line:
-    """A log client that only collects requests, until the test answers them."""
+    """A log client that only collects requests, until the test answers them. `lost`: the servers whose loss was
+    reported to it."""
 
     def __init__(self, *_: Any) -> None:
         self.requests: list[tuple[Any, Any]] = []
+        self.lost: list[Address] = []
 
     def start(self) -> None: ...
-    def received(self, event: Received) -> None: ...
+    def received(self, event: Received | Disconnected) -> None:
+        if isinstance(event, Disconnected):
+            self.lost.append(event.peer)
+
     def ring(self) -> None: ...
     def check_invariants(self) -> None: ...
 

@@ -93,10 +93,11 @@ class Network:
         heappush(world.heap, (world.now + delay, world.number, process.deliver, Received(sender, message)))
 
     def hang_up(self, dead: Address) -> None:
-        """The streams of a process that has died break; running clients may be notified."""
+        """The streams of a process that has died break; running clients and mapping servers may be notified."""
         for process in self.processes.values():
-            if process.kind == "client" and process.core is not None and (dead, process.address) not in self.cut:
-                self.world.counts["client notified of a death"] += 1
+            notices = process.kind in ("client", "mapping") and process.core is not None
+            if notices and (dead, process.address) not in self.cut:
+                self.world.counts["log client notified of a death"] += 1
                 delay = self.weather.delay_ns + int(self.weather.jitter_ns * self._random())
                 self.world.at(self.world.now + delay, process.deliver, Disconnected(dead))
 

@@ -39,7 +39,7 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import ByObject
 from logdb.cores.context import ClientContext, Timer
-from logdb.cores.effects import Address, Archived, Effect, Event, Journal, Received, TimerFired
+from logdb.cores.effects import Address, Archived, Disconnected, Effect, Event, Journal, Received, TimerFired
 from logdb.store.key_map import KeyMap
 from logdb.store.records import TxnId
 
@@ -112,6 +112,8 @@ class MappingServer:
                 self._context.fire_timers()
         elif type(event) is Archived:
             self.compactor.on_archived(event)
+        elif type(event) is Disconnected:
+            self.log.received(event)
         return self.effects()
 
     def effects(self) -> list[Effect]:

@@ -88,7 +88,7 @@ REPLICA: Final = Role(
     segment_bytes=lambda config: config.segment_mib << 20,
     can_start_empty=False,
     damage_advice=_damage_advice,
-    receives_disconnects=True,
+    notices_lost="clients",
 )
 
 

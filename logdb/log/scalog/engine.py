@@ -150,7 +150,7 @@ STORAGE: Final = Role(
     ),
     segment_bytes=lambda config: config.segment_mib << 20,
     damage_advice=_after_damage_of_a_storage_server,
-    receives_disconnects=True,
+    notices_lost="clients",
 )
 
 AGGREGATOR: Final = Role(

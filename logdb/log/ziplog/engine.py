@@ -120,7 +120,7 @@ STORAGE: Final = Role(
     is_ready=lambda core: core.is_ready,
     segment_bytes=lambda config: config.segment_mib << 20,
     damage_advice=_after_damage_of_a_storage_server,
-    receives_disconnects=True,
+    notices_lost="clients",
 )
 
 # ---- operations

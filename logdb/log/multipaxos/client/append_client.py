@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from logdb.cores.context import ClientContext, Timer
@@ -33,6 +34,9 @@ BYTES_A_SECOND: Final = 8 << 20
 """Minimum rate at which a busy leader receives and syncs records."""
 PROMPT_BYTES: Final = 1 << 20
 """Up to this size a batch has the usual timeout."""
+SEARCHING: Final = 2
+"""Number of refused batches that search for a leader; one of them may wait for a replica that has ended. The others are
+sent when a leader has answered."""
 
 
 class PendingAppend:
@@ -105,6 +109,7 @@ class AppendClient:
         self._collected: deque[PendingAppend] = deque()
         self._collected_bytes = 0
         self._flight: dict[int, Batch] = {}
+        self._strays: dict[int, Batch] = {}
         self._flight_bytes = 0
         self._busy = False
         self._open: dict[int, PendingAppend] = {}
@@ -204,9 +209,12 @@ class AppendClient:
     def _send(self, batch: Batch) -> None:
         context = self._context
         batch.attempts += 1
-        batch.sent_to = self._tracker.leader
-        late = max(0, self._flight_bytes - PROMPT_BYTES) * 1_000_000_000 // BYTES_A_SECOND
-        self._wait(batch, context.config.answer_timeout_ns + late)
+        batch.sent_to = self._tracker.receiver()
+        if batch.sent_to == self._tracker.leader:
+            late = max(0, self._flight_bytes - PROMPT_BYTES) * 1_000_000_000 // BYTES_A_SECOND
+            self._wait(batch, context.config.answer_timeout_ns + late)
+        else:  # it was silent, and may well be now
+            self._wait(batch, context.backoff(3))
         request = AppendRequest(context.client, batch.sequence, self.numbers.settled(), batch.records)
         context.send(batch.sent_to, request)
 
@@ -227,10 +235,7 @@ class AppendClient:
 
     def lost(self, replica: Address) -> None:
         """The stream to a replica has ended: resend the batches that were sent to it."""
-        batches = [batch for batch in self._flight.values() if batch.sent_to == replica]
-        if batches:
-            self._tracker.silent(replica)
-        for batch in batches:
+        for batch in [batch for batch in self._flight.values() if batch.sent_to == replica]:
             self._wait(batch, self._context.backoff(batch.attempts))
             batch.sent_to = ""
 
@@ -246,17 +251,24 @@ class AppendClient:
             self._busy = True
             self._wait(batch, self._context.backoff(batch.attempts))
         else:
-            wait_ns = self._tracker.refused(sender, answer.leader)
-            if wait_ns:
+            wait_ns = self._tracker.refused(sender, answer.leader, self._context.backoff(3))
+            self._strays[batch.sequence] = batch
+            if not wait_ns:
+                self._send(batch)
+            elif batch.sequence in islice(self._strays, SEARCHING):
                 self._wait(batch, wait_ns)
             else:
-                self._send(batch)
+                self._wait(batch, self._context.config.answer_timeout_ns)
 
     def appended(self, answer: AppendResponse, sender: Address) -> None:
         """The leader has acknowledged records."""
         self._tracker.found(sender)
         for first, count, gsn in answer.ranges:
             self._ordered(first, count, gsn)
+        strays, self._strays = self._strays, {}
+        for batch in strays.values():
+            if batch.left and batch.sent_to != sender:
+                self._send(batch)
         self._busy = False
         self._let_in()
         self._send_collected(lingered=True)
@@ -276,6 +288,7 @@ class AppendClient:
                     batch.left -= self._place(append, low - append.first, range(gsn + low - first, gsn + high - first))
             if not batch.left:
                 del self._flight[batch.sequence]
+                self._strays.pop(batch.sequence, None)
                 self._flight_bytes -= batch.size
                 self.numbers.close(batch.sequence)
 

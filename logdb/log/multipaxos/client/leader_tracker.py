@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from logdb.cores.context import ClientContext
 from logdb.cores.effects import Address
@@ -11,44 +10,69 @@ from logdb.log.multipaxos.messages import NotLeader
 
 
 class LeaderTracker:
-    """`leader`: the replica that gets the next request. After a replica without an answer the next one is used."""
+    """`leader`: the replica that gets the next request, none that was silent since it last answered.
+
+    While the others still take a silent replica for the leader, one request at a time tries it, and the rest wait at
+    the others for a new one: a request to a replica that has ended waits for its next connection.
+    """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self.replicas = context.config.ordering
         self.leader = context.rng.choice(self.replicas)
-        self._silent: Address | None = None
+        self._silent: dict[Address, int] = {}
+        self._tried: Address = ""
+
+    def receiver(self) -> Address:
+        """The replica that gets the request that is sent now."""
+        tried, self._tried = self._tried, ""
+        return tried or self.leader
 
     def where(self, first: Address = "") -> Callable[[int], Address]:
         """A function that returns the receiver of each attempt of one request: `first`, if given, then the leader. A
         leader that got an earlier attempt counts as silent."""
-        asked: Any = None
+        asked: Address | None = None
 
         def where(attempt: int) -> Address:
             nonlocal asked
             if first and attempt == 0:
                 return first
-            if asked is not None:
+            if asked == self.leader or asked in self._silent:
                 self.silent(asked)
-            asked = self.leader
-            return self.leader
+            asked = self.receiver()
+            return asked
 
         return where
 
     def silent(self, replica: Address) -> None:
-        """`replica` has not answered: use the next one."""
+        """`replica` has not answered, or its stream has ended: use the next one."""
+        self._silent[replica] = self._context.now
         if replica == self.leader:
-            self._silent = replica
-            self.leader = self.after(replica)
+            self.leader = self._after(replica)
 
-    def refused(self, sender: Address, leader: Address) -> int:
-        """`sender` does not lead, and names `leader`. Returns the time to wait before the next request, in ns."""
-        known = leader in self.replicas and leader not in (sender, self._silent)
-        if known:
-            self.leader = leader
-        elif self.leader == sender:
-            self.leader = self.after(sender)
-        return 0 if known else self._context.backoff(2)
+    def rests(self, replica: Address, rest_ns: int = 0) -> bool:
+        """Whether `replica` was silent less than `rest_ns` ago: the timeout, if that is 0."""
+        rest_ns = rest_ns or self._context.config.answer_timeout_ns
+        return replica in self._silent and self._context.now < self._silent[replica] + rest_ns
+
+    def answered(self, replica: Address) -> None:
+        """`replica` is not silent."""
+        self._silent.pop(replica, None)
+
+    def refused(self, sender: Address, leader: Address, rest_ns: int = 0) -> int:
+        """`sender` does not lead, and names `leader`, which is tried if it does not rest. Returns the time to wait
+        before the next request, in ns."""
+        self.answered(sender)
+        if leader in self.replicas and leader != sender and not self.rests(leader, rest_ns):
+            if leader in self._silent:
+                self._tried = leader
+                self.silent(leader)
+            else:
+                self.leader = leader
+            return 0
+        if self.leader == sender:
+            self.leader = self._after(sender)
+        return self._context.backoff(2)
 
     def not_leader(self, answer: NotLeader, sender: Address) -> int:
         """As `refused`, for a `NotLeader`."""
@@ -56,8 +80,22 @@ class LeaderTracker:
 
     def found(self, leader: Address) -> None:
         """`leader` has answered as leader."""
-        self.leader, self._silent = leader, None
+        self.leader = leader
+        self.answered(leader)
 
-    def after(self, replica: Address) -> Address:
-        """The replica after `replica`."""
-        return self.replicas[(self.replicas.index(replica) + 1) % len(self.replicas)]
+    def rested(self, replica: Address) -> Address:
+        """The next replica after `replica` that does not rest; if all do, the next one."""
+        others = self._others(replica)
+        return next((other for other in others if not self.rests(other)), others[0])
+
+    def _after(self, replica: Address) -> Address:
+        """The next replica after `replica` that was not silent. If all were, they get another chance."""
+        others = self._others(replica)
+        if self._silent.keys() >= set(others):
+            self._silent.clear()
+        return next(other for other in others if other not in self._silent)
+
+    def _others(self, replica: Address) -> list[Address]:
+        """All replicas, in turn from the one after `replica`, which is the last."""
+        place = self.replicas.index(replica) + 1
+        return [*self.replicas[place:], *self.replicas[:place]]

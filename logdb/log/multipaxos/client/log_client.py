@@ -74,6 +74,8 @@ class MultiPaxosClient:
         elif type(event) is TimerFired:
             self._context.fire_timers()
         elif type(event) is Disconnected:
+            if event.peer in self._tracker.replicas:
+                self._tracker.silent(event.peer)
             self._requests.on_disconnected(event.peer)
             self._appends.lost(event.peer)
         return self._context.effects()

@@ -34,11 +34,11 @@ class RecordSource:
     except for a while after it has refused, or another one has answered in its place twice."""
 
     def __init__(self, context: ClientContext, tracker: LeaderTracker, local: Address = "") -> None:
-        self._context, self._replicas, self._local = context, tracker.replicas, local
+        self._context, self._tracker, self._local = context, tracker, local
         self._avoid_local_until = 0
         self._asks_local = False
         self._misses = 0
-        self._target = context.rng.choice(self._replicas)
+        self._target = context.rng.choice(tracker.replicas)
         self._redirects = 0
         self.damaged: dict[Address, str] = {}
 
@@ -66,10 +66,11 @@ class RecordSource:
         self._avoid_local_until = self._context.now + LOCAL_ATTEMPTS * self._context.config.answer_timeout_ns
 
     def _next(self, replica: Address) -> None:
-        self._target = self._replicas[(self._replicas.index(replica) + 1) % len(self._replicas)]
+        self._target = self._tracker.rested(replica)
 
     def answered(self, sender: Address) -> None:
         """A replica has sent records."""
+        self._tracker.answered(sender)
         if sender == self._local:
             self._misses = 0
         elif not self._asks_local and self._prefers_local():
@@ -82,14 +83,16 @@ class RecordSource:
     def failed(self, answer: ReadFailed, sender: Address) -> int | Exception:
         """`sender` has sent no records. Returns the time to wait before the next attempt, in ns, or the error if no
         replica can have the records."""
+        self._tracker.answered(sender)
         if sender == self._local:
             self._avoid_local()
         if answer.why is ReadError.UNREADABLE:
             self.damaged[sender] = answer.explanation
-            if self.damaged.keys() >= set(self._replicas):
+            if self.damaged.keys() >= set(self._tracker.replicas):
                 return Corruption("the log", None, "; ".join(sorted(set(self.damaged.values()))))
         self._redirects += 1
-        is_known = answer.leader in self._replicas and answer.leader != sender
+        is_known = answer.leader in self._tracker.replicas and answer.leader != sender
+        is_known = is_known and not self._tracker.rests(answer.leader)
         if answer.why is ReadError.BEHIND and is_known:
             self._target = answer.leader
         else:
