@@ -333,14 +333,15 @@ class Operations:
 # ---- the engine
 
 
-def _consistent(settings: Mapping[str, Any]) -> None:
+def _consistent(settings: Mapping[str, Any], has_database: bool) -> None:
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """An engine. `founder_role`: the role of the founders. `settings`: its keys of `cluster.toml`, beside those of
-    every cluster; `check` validates [cluster] as a whole and raises WrongSetting. `client` builds the core of a client.
+    every cluster; `check` validates [cluster] as a whole, for a log with or without a database on it, and raises
+    WrongSetting. `client` builds the core of a client.
 
     `simulation`: the module of `tests` with its faults and invariants for the simulator; only tests import it.
     """
@@ -352,7 +353,7 @@ class Engine:
     wire: Wire
     operations: Operations
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    check: Callable[[Mapping[str, Any]], None] = _consistent
+    check: Callable[[Mapping[str, Any], bool], None] = _consistent
     simulation: str
 
 

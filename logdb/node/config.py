@@ -183,7 +183,7 @@ class ClusterFile:
             needed = f"an odd number of tables [{founders}.NAME], or of nodes with that role: 1, 3 or 5"
             raise Misconfigured(path, None, f"{there}; there must be {needed}")
         try:
-            self.engine.check(self._cluster)
+            self.engine.check(self._cluster, bool(named[MAPPING]))
         except WrongSetting as error:
             raise self._wrong(("cluster", error.key), str(error)) from error
         self._known = {

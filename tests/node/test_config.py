@@ -256,6 +256,16 @@ def test_a_heartbeat_must_arrive_before_it_is_missed(tmp_path: Path) -> None:
         ClusterFile(file)
 
 
+def test_a_database_acknowledges_what_is_synced(tmp_path: Path) -> None:
+    log = LEAST.replace("[ordering", 'engine = "ziplog"\nack = "received"\n[ordering')
+    log += '[storage.s1]\nlisten = "127.0.0.1:7411"\n'
+    assert ClusterFile(written(tmp_path, log)).server("storage", "s1").core().acks_received
+    with pytest.raises(Misconfigured, match='ack = "received" is for a log without mapping servers'):
+        ClusterFile(written(tmp_path, log + '[mapping.m1]\nlisten = "127.0.0.1:7999"\n'))
+    with pytest.raises(Misconfigured, match=r'ack must be "synced" or "received"; it is .written.'):
+        ClusterFile(written(tmp_path, log.replace("received", "written")))
+
+
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     file = ClusterFile(written(tmp_path, WHOLE))
     with pytest.raises(Misconfigured, match=r"it has no table \[ordering.o9\]; it has o1, o2, o3"):

@@ -10,7 +10,7 @@ wiped its disk it is a new server then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -73,6 +73,12 @@ class Cluster:
     def tail(self) -> int:
         """A lower bound of the last ordered record of the log."""
         raise NotImplementedError
+
+    @property
+    def losable(self) -> Collection[int]:
+        """The GSNs of acknowledged records that the log may have lost in the faults so far, where it promises less than
+        others."""
+        return ()
 
     # ---- processes
 

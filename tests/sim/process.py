@@ -52,8 +52,8 @@ class Process:
 
     `stopped`: the effect by which the core has stopped itself. `damaged`: the process cannot start before its disk is
     wiped. Callbacks: `on_answer` for the answer of each call, `on_archive` for each
-    segment of a cold tier, `on_stop` when the core stops itself, `on_end` whenever
-    the core ends, with whether the disk is wiped; `watch` after each event.
+    segment of a cold tier, `on_stop` when the core stops itself, `on_loss` before the process is killed or loses its
+    disk, `on_end` whenever the core ends, with whether the disk is wiped; `watch` after each event.
     """
 
     def __init__(self, world: World, network: Network, address: Address, kind: str, build: Build) -> None:
@@ -73,6 +73,7 @@ class Process:
         self.on_answer: Callable[[Answer], None] | None = None
         self.on_archive: Callable[[Process, Archive], None] | None = None
         self.on_stop: Callable[[Process], None] | None = None
+        self.on_loss: Callable[[Process], None] | None = None
         self.on_end: Callable[[bool], None] | None = None
         self.watch: Callable[[Process], None] | None = None
         self._timers: dict[str, tuple[int, int]] = {}
@@ -114,6 +115,8 @@ class Process:
         if self.core is None:
             return
         self.world.annotate(f"kill {self.address}")
+        if self.on_loss is not None:
+            self.on_loss(self)
         self.core = None
         self.paused = False
         self.calls.clear()
@@ -143,6 +146,8 @@ class Process:
         """Lose the disk. The process must be down."""
         assert self.core is None
         self.world.annotate(f"wipe {self.address}")
+        if self.on_loss is not None:
+            self.on_loss(self)
         self.damaged = False
         self.disk.wipe()
         self.wipes += 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from logdb.cores.effects import MILLISECOND
 from logdb.log import requests as calls
-from tests.sim.checks import Truth, check_all, check_answered, in_the_log, truth_of
+from tests.sim.checks import Truth, check_all, check_answered, excuse_losses, in_the_log, truth_of
 from tests.sim.cluster import NotAnswered, Shape
 from tests.sim.engines import ENGINES, simulation_of
 from tests.sim.faults import Trouble
@@ -103,7 +103,7 @@ class Simulation:
             raise Failure("healthy servers are not reconfigured", f"{before} became {after}")
 
     def _recover(self, applications: list[Application]) -> None:
-        world, history = self.world, self.history
+        world, history, cluster = self.world, self.history, self.cluster
         world.annotate("healed")
         limit = world.now + HEALING_HEARTBEATS * self.plan.shape.heartbeat_ns
         self.healing.make_writable(limit)
@@ -130,6 +130,7 @@ class Simulation:
         oldest, copies = self.healing.copies(tail, limit)
         truth = truth_of(copies, oldest, tail, is_dense=self.own.IS_DENSE)
         self.records = tail
+        world.counts["acknowledged record lost"] += excuse_losses(history, truth, cluster.losable)
         check_all(history, truth)
         self._check_unknown_outcomes(truth, limit)
 

@@ -87,7 +87,7 @@ SETTINGS: Final[dict[str, Setting]] = {
 """Times that must be the same for all servers are only in [cluster]."""
 
 
-def check_times(settings: Mapping[str, Any]) -> None:
+def check_times(settings: Mapping[str, Any], has_database: bool) -> None:
     """A heartbeat must arrive before it is missed. Raises WrongSetting."""
     defaults = AuxiliaryServerConfig.__dataclass_fields__
     heartbeat = settings.get("heartbeat_ms", defaults["heartbeat_ms"].default)

@@ -120,7 +120,7 @@ SETTINGS: Final[dict[str, Setting]] = {
 """Each key with the sections that may contain it. Times on which all servers must agree are set in [cluster] only."""
 
 
-def check_times(settings: Mapping[str, Any]) -> None:
+def check_times(settings: Mapping[str, Any], has_database: bool) -> None:
     """Check that every timeout covers at least two heartbeats. Raises WrongSetting."""
     defaults = OrderingServerConfig.__dataclass_fields__
     heartbeat = settings.get("heartbeat_ms", defaults["heartbeat_ms"].default)

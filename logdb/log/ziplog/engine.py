@@ -10,7 +10,7 @@ from logdb.log.engine import Engine, Metric, Operations, Role, Shape
 from logdb.log.ziplog import messages as m
 from logdb.log.ziplog.client.log_client import ZiplogClient
 from logdb.log.ziplog.mms.replica import MmsReplica
-from logdb.log.ziplog.servers import SETTINGS, MmsServerConfig, StorageServerConfig, check_times
+from logdb.log.ziplog.servers import SETTINGS, MmsServerConfig, StorageServerConfig, check_settings
 from logdb.log.ziplog.storage.server import StorageServer
 from logdb.log.ziplog.wire import WIRE
 
@@ -168,6 +168,6 @@ ENGINE: Final = Engine(
     wire=WIRE,
     operations=OPERATIONS,
     settings=SETTINGS,
-    check=check_times,
+    check=check_settings,
     simulation="tests.sim.ziplog",
 )

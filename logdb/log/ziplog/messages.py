@@ -121,6 +121,7 @@ class Report(NamedTuple):
     all that earlier views have. `epoch`, `version`: the base and version of the epoch that it has entered. `change`:
     the newest configuration that it has. `records`: that its shard, which it leads, was sent since the last report.
     `wanted`: a record waits for an epoch with a GSN above this one; 0: none does. `suspects`: silent members.
+    `may_lack`: it has acknowledged records that it had not synced, and has restarted since (ZIP-12).
     """
 
     server: int
@@ -136,6 +137,7 @@ class Report(NamedTuple):
     records: int
     wanted: int
     suspects: tuple[int, ...]
+    may_lack: bool = False
 
 
 class Update(NamedTuple):

@@ -12,6 +12,15 @@ from logdb.log.engine import ServerConfig, Setting, WrongSetting, between
 from logdb.log.ziplog.mms.config import MmsConfig
 from logdb.log.ziplog.storage.config import StorageConfig
 
+SYNCED: Final = "synced"
+RECEIVED: Final = "received"
+
+
+def _ack(value: str) -> str:
+    if value not in (SYNCED, RECEIVED):
+        raise ValueError(f'"{SYNCED}" or "{RECEIVED}"')
+    return value
+
 
 @dataclass(frozen=True, slots=True)
 class MmsServerConfig(ServerConfig):
@@ -43,7 +52,8 @@ class MmsServerConfig(ServerConfig):
 
 @dataclass(frozen=True, slots=True)
 class StorageServerConfig(ServerConfig):
-    """A storage server. For the times and sizes see `StorageConfig`; `segment_mib`: of a file."""
+    """A storage server. For the times and sizes see `StorageConfig`; `segment_mib`: of a file. `ack`: `SYNCED` or
+    `RECEIVED`, what it acknowledges."""
 
     role: ClassVar[str] = "storage"
 
@@ -53,6 +63,7 @@ class StorageServerConfig(ServerConfig):
     buffer_mib: int = 64
     cache_mib: int = 8
     segment_mib: int = 64
+    ack: str = SYNCED
 
     def core(self) -> StorageConfig:
         """The same for its core."""
@@ -66,6 +77,7 @@ class StorageServerConfig(ServerConfig):
             epoch_age_ns=4 * self.epoch_ms * MILLISECOND,
             cache_bytes=self.cache_mib << 20,
             buffer_bytes=self.buffer_mib << 20,
+            acks_received=self.ack == RECEIVED,
         )
 
 
@@ -75,6 +87,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "suspect_after_ms": Setting(int, between(10, 600_000), ("cluster",)),
     "failures": Setting(int, between(0, 4), ("cluster",)),
     "epoch_ms": Setting(int, between(1, 10_000), ("cluster",)),
+    "ack": Setting(str, _ack, ("cluster",)),
     "buffer_mib": Setting(int, between(1, 4_096), ("cluster", "storage")),
     "cache_mib": Setting(int, between(1, 65_536), ("cluster", "storage")),
     "segment_mib": Setting(int, between(1, 1_024), ("cluster", "storage")),
@@ -83,8 +96,11 @@ SETTINGS: Final[dict[str, Setting]] = {
 """Times that all servers must agree on stand in [cluster] alone."""
 
 
-def check_times(settings: Mapping[str, Any]) -> None:
-    """A heartbeat must arrive before it is missed. Raises WrongSetting."""
+def check_settings(settings: Mapping[str, Any], has_database: bool) -> None:
+    """A heartbeat must arrive before it is missed, and a database loses nothing. Raises WrongSetting."""
+    if has_database and settings.get("ack") == RECEIVED:
+        why = "a commit record could survive whose large values are lost, and no commit would return earlier"
+        raise WrongSetting("ack", f'ack = "{RECEIVED}" is for a log without mapping servers: {why}')
     defaults = MmsServerConfig.__dataclass_fields__
     heartbeat = settings.get("heartbeat_ms", defaults["heartbeat_ms"].default)
     for name in ("election_ms", "suspect_after_ms"):

@@ -88,7 +88,7 @@ class Epoch(_message.Message):
     def __init__(self, version: _Optional[int] = ..., base: _Optional[int] = ..., end: _Optional[int] = ..., shares: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("server", "nonce", "shard", "view", "is_frozen", "is_synced", "stable", "epoch", "version", "change", "records", "wanted", "suspects")
+    __slots__ = ("server", "nonce", "shard", "view", "is_frozen", "is_synced", "stable", "epoch", "version", "change", "records", "wanted", "suspects", "may_lack")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class Report(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    MAY_LACK_FIELD_NUMBER: _ClassVar[int]
     server: int
     nonce: int
     shard: int
@@ -115,7 +116,8 @@ class Report(_message.Message):
     records: int
     wanted: int
     suspects: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, server: _Optional[int] = ..., nonce: _Optional[int] = ..., shard: _Optional[int] = ..., view: _Optional[int] = ..., is_frozen: _Optional[bool] = ..., is_synced: _Optional[bool] = ..., stable: _Optional[int] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., change: _Optional[int] = ..., records: _Optional[int] = ..., wanted: _Optional[int] = ..., suspects: _Optional[_Iterable[int]] = ...) -> None: ...
+    may_lack: bool
+    def __init__(self, server: _Optional[int] = ..., nonce: _Optional[int] = ..., shard: _Optional[int] = ..., view: _Optional[int] = ..., is_frozen: _Optional[bool] = ..., is_synced: _Optional[bool] = ..., stable: _Optional[int] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., change: _Optional[int] = ..., records: _Optional[int] = ..., wanted: _Optional[int] = ..., suspects: _Optional[_Iterable[int]] = ..., may_lack: _Optional[bool] = ...) -> None: ...
 
 class Update(_message.Message):
     __slots__ = ("change", "server", "nonce", "config", "epoch", "opened", "oldest", "left")

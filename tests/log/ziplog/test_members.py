@@ -205,13 +205,16 @@ class Reporting:
         config = MmsConfig("o1", ("o1",), members=2, suspect_after_ns=500 * MILLISECOND)
         self.leader = Leader(config, self.out, NOW)
 
-    def report(self, server: int, *, is_frozen: bool = False) -> list[Effect]:
-        """The effects of a report."""
+    def report(
+        self, server: int, *, is_frozen: bool = False, may_lack: bool = False, view: int | None = None
+    ) -> list[Effect]:
+        """The effects of a report, by default in the view of the configuration."""
         found, change = self.state.servers[server], self.state.change
         config = self.state.shards.get(found.shard)
-        shard, view = config[:2] if config is not None else (0, 0)
+        shard, newest = config[:2] if config is not None else (0, 0)
         self.out.clear()
-        report = Report(server, found.nonce, shard, view, is_frozen, True, 7, 0, 0, change, 0, 0, ())
+        at = newest if view is None else view
+        report = Report(server, found.nonce, shard, at, is_frozen, True, 7, 0, 0, change, 0, 0, (), may_lack)
         self.leader.on_report(report, found.address, self.state, NOW)
         return self.out.copy()
 
@@ -234,6 +237,68 @@ def test_the_member_that_leaves_is_not_the_next_primary() -> None:
     assert {one.to for one in log.out if isinstance(one, Send) and isinstance(one.message, Freeze)} == {"s1", "s2"}
     log.report(2, is_frozen=True)
     assert log.proposed() == [(2, 4)]
+
+
+def test_a_view_begins_with_a_server_that_lacks_nothing() -> None:
+    """ZIP-12: a server that has acknowledged what it had not synced, and has restarted, waits for one that has not."""
+    log = Reporting(a_log())
+    for server in (3, 4):
+        log.report(server)
+    log.report(1, is_frozen=True, may_lack=True)
+    assert log.proposed() == [], "server 2 has not reported"
+    log.report(2)
+    log.report(1, is_frozen=True, may_lack=True)
+    assert log.proposed() == []
+    log.report(2, is_frozen=True)
+    assert log.proposed() == [(2, 1)]
+
+
+def test_a_view_begins_with_any_server_when_all_may_lack_records() -> None:
+    log = Reporting(a_log())
+    log.report(1, is_frozen=True, may_lack=True)
+    log.report(2, is_frozen=True, may_lack=True)
+    assert log.proposed() == [(2, 1)]
+
+
+def test_a_view_does_not_wait_for_a_server_that_has_lost_its_disk() -> None:
+    log = Reporting(a_log())
+    log.report(3)
+    log.report(1, is_frozen=True, may_lack=True)
+    assert log.proposed() == []
+    log.state.apply(c.Register(NOW, 999, "s2"))
+    log.report(1, is_frozen=True, may_lack=True)
+    assert log.proposed() == [(1, 3)]
+
+
+def test_the_source_of_a_view_lacks_nothing_until_the_view_is_established() -> None:
+    """It was frozen with everything on its disk. The other one has restarted before, and returns with less."""
+    state = a_log()
+    recover(state, 2, 1)
+    log = Reporting(state)
+    log.report(1, is_frozen=True, may_lack=True)
+    log.report(2, is_frozen=True, may_lack=True, view=1)
+    log.report(1, is_frozen=True, may_lack=True)
+    assert log.proposed() == []
+    log.report(2, is_frozen=True, may_lack=True)
+    assert log.proposed() == [(2, 1)]
+
+
+def test_a_former_member_that_lacks_nothing_returns() -> None:
+    """The source has lost its disk, and the other complete member has restarted."""
+    state = a_log(3)
+    recover(state, 3, 1, 4)
+    log = Reporting(state)
+    assert [one.server for one in state.shards[1].former] == [2]
+    log.report(1, is_frozen=True, may_lack=True)
+    log.report(2, is_frozen=True, view=1)
+    state.apply(c.Register(NOW, 999, "s3"))
+    log.leader.on_applied(state, NOW)
+    log.report(1, is_frozen=True, may_lack=True)
+    assert log.proposed() == []
+    later = NOW + 600 * MILLISECOND
+    log.leader._reports = {server: (report, later) for server, (report, _) in log.leader._reports.items()}
+    log.leader.on_timer(False, state, later)
+    assert [chosen[0] for chosen in log.proposed()] == [2]
 
 
 def test_late_reports_of_a_lost_disk_count_for_nothing() -> None:

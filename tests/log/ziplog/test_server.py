@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
+import pytest
+
 from logdb.log.ziplog.epochs import Epoch, Share
-from logdb.log.ziplog.messages import Member, Report, ShardConfig, Update
+from logdb.log.ziplog.messages import Freeze, Insert, Inserted, Member, Report, ShardConfig, Update
 from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.server import StorageServer
 from tests.harness.script import Script
@@ -14,9 +17,9 @@ EPOCH = Epoch(1, 1, 1 << 21, (Share(1, 1, 1),))
 CONFIG = StorageConfig("s1", ("o1",))
 
 
-def a_member() -> tuple[Script, Update]:
+def a_member(config: StorageConfig = CONFIG) -> tuple[Script, Update]:
     """The only member of shard 1, and the decision that made it one."""
-    script = Script(lambda journals: StorageServer(CONFIG, journals, Random(1)))
+    script = Script(lambda journals: StorageServer(config, journals, Random(1)))
     script.sync()
     (nonce,) = {report.nonce for _, report in script.take(Report)}
     shard = ShardConfig(1, 1, (Member(1, "s1", 0, False, True),), 0, 0, 1, False, False)
@@ -37,3 +40,69 @@ def test_a_late_decision_does_not_wipe_a_member_that_has_restarted() -> None:
     assert script.core.state.number == 0, "an earlier decision counts for nothing"
     script.give("o1", update)
     assert script.core.state.number == 1
+
+
+def in_the_set(config: StorageConfig) -> tuple[Script, Update]:
+    """The same, when its shard is in the set."""
+    script, update = a_member(config)
+    shard = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
+    update = update._replace(change=6, config=shard)
+    script.give("o1", update)
+    script.take(Report)
+    return script, update
+
+
+def insert(sequence: int) -> Insert:
+    return Insert(7, 1, 1, sequence, 1, 0, 0, [(1, b"record")])
+
+
+def test_a_server_acknowledges_what_it_has_synced() -> None:
+    script, _ = in_the_set(CONFIG)
+    script.give("c", insert(1))
+    assert script.take(Inserted) == []
+    script.sync()
+    script.one(Inserted)
+
+
+RECEIVING = replace(CONFIG, acks_received=True)
+
+
+def test_a_server_acknowledges_what_it_has_received() -> None:
+    script, _ = in_the_set(RECEIVING)
+    script.give("c", insert(1))
+    ((_, first),) = script.take(Inserted)
+    script.give("c", insert(1))
+    ((_, again),) = script.take(Inserted)
+    assert again == first
+    assert script.core.state.log.stable < first.placed[0].gsns[0], "readers get it when it is durable"
+    script.sync()
+    assert script.core.state.log.stable >= first.placed[0].gsns[0]
+
+
+def test_a_server_is_frozen_when_all_that_it_has_acknowledged_is_durable() -> None:
+    """Else it could crash after the MMS has chosen it as the source of the next view (ZIP-12)."""
+    script, _ = in_the_set(RECEIVING)
+    script.give("c", insert(1))
+    script.give("o1", Freeze(1, 1))
+    assert not any(report.is_frozen for _, report in script.take(Report))
+    script.give("c", insert(2))
+    script.take(Inserted)
+    script.sync()
+    assert [(report.is_frozen, report.may_lack) for _, report in script.take(Report)] == [(True, False)]
+
+
+@pytest.mark.parametrize("config", [CONFIG, RECEIVING])
+def test_a_restarted_server_may_lack_what_it_had_received(config: StorageConfig) -> None:
+    """Also if it acknowledges synced records from now on."""
+    script, update = in_the_set(config)
+    script.give("c", insert(1))
+    script.build = lambda journals: StorageServer(CONFIG, journals, Random(1))
+    script.restart()
+    _, report = script.take(Report)[-1]
+    assert (report.is_frozen, report.may_lack) == (True, config.acks_received)
+    shard = ShardConfig(1, 2, (Member(1, "s1", 0, False, True),), 0, 0, 1, False, False)
+    script.give("o1", update._replace(change=7, config=shard))
+    for _ in range(3):
+        script.sync()
+    _, report = script.take(Report)[-1]
+    assert (report.is_synced, report.may_lack) == (True, False)

@@ -25,11 +25,12 @@ from tests.sim import cluster
 from tests.sim.network import weather_of
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
+from tests.sim.ziplog.losses import Losses
 
 
 @dataclass(frozen=True, slots=True)
 class Shape(cluster.Shape):
-    """`replicas`: of the MMS; `f`: failures that a shard survives."""
+    """`replicas`: of the MMS; `f`: failures that a shard survives. `acks_received`: of the storage servers."""
 
     replicas: int = 3
     f: int = 1
@@ -39,6 +40,7 @@ class Shape(cluster.Shape):
     checkpoint_bytes: int = 4 << 20
     cache_bytes: int = 8 << 20
     epoch_ns: int = 20 * MILLISECOND
+    acks_received: bool = False
 
     @property
     def members(self) -> int:
@@ -61,6 +63,7 @@ def shape_of(draw: random.Random) -> Shape:
         cache_bytes=draw.choice((0, 1_000, 8 << 20)),
         epoch_ns=draw.choice((2, 10, 20, 60)) * MILLISECOND,
         weather=weather_of(draw),
+        acks_received=draw.random() < 0.3,
     )
 
 
@@ -77,7 +80,12 @@ def _shape(replicas: int, shards: int, f: int) -> Shape:
     return Shape(clients=1, replicas=replicas, shards=shards, f=f, spares=2 * (f + 1))
 
 
-SHAPES = {"-alone": _shape(1, 1, 0), "": _shape(3, 2, 1), "-three": _shape(3, 2, 2)}
+SHAPES = {
+    "-alone": _shape(1, 1, 0),
+    "": _shape(3, 2, 1),
+    "-three": _shape(3, 2, 2),
+    "-received": replace(_shape(3, 2, 1), acks_received=True),
+}
 """For the conformance suites."""
 
 
@@ -106,6 +114,7 @@ class Cluster(cluster.Cluster):
         self._owners: dict[int, int] = {}
         self._seen: dict[Address, tuple[int, int, int]] = {}
         self.lost: set[int] = set()
+        self._losses = Losses()
         super().__init__(world, shape, tuple(f"ordering-{number}" for number in range(1, shape.replicas + 1)))
 
     def add_servers(self) -> None:
@@ -127,11 +136,14 @@ class Cluster(cluster.Cluster):
             epoch_age_ns=4 * shape.epoch_ns,
             cache_bytes=shape.cache_bytes,
             checkpoint_bytes=shape.checkpoint_bytes,
+            acks_received=shape.acks_received,
         )
         if shape.small_buffers:
             config = replace(config, buffer_bytes=1_200, batch_bytes=500)
         process = self._add(self.storage, address, "storage", lambda found, rng: StorageServer(config, found, rng))
         process.watch = self._check_stable
+        if shape.acks_received:
+            process.on_loss = self._note_loss
         return process
 
     def _mms_core(self, address: Address) -> Any:
@@ -167,6 +179,8 @@ class Cluster(cluster.Cluster):
             before = self.state.shards if self.state is not None else {}
             self._slot, self._version = core.slot, core.state.epoch.version
             self.state = type(core.state).from_bytes(self._slots[core.slot])
+            for config in self.state.shards.values():
+                self._losses.note_view(config)
             for shard, config in before.items():
                 now = self.state.shards.get(shard)
                 self.world.counts["shard removed"] += now is None
@@ -201,6 +215,23 @@ class Cluster(cluster.Cluster):
             order.end = max(order.end, log.stable)
 
     # ---- what may be lost
+
+    def _note_loss(self, process: Process) -> None:
+        server = self.server_of(process)
+        if server is None or not server.shard:
+            return
+        if process.core is None:
+            self._losses.note_loss(process, server.server)
+            return
+        config = self.state.shards[server.shard]
+        addresses = [member.address for member in config.members]
+        members = [one for one in self.storage if one.address in addresses]
+        self._losses.note_crash(process, server.server, config, members)
+
+    @property
+    def losable(self) -> set[int]:
+        """See `Losses`."""
+        return self._losses.possible()
 
     def has_joined(self, replica: Process) -> bool:
         """Whether a replica of the MMS is a member, by the durable records on its disk."""

@@ -28,6 +28,7 @@ CAUGHT_BY: dict[str, int] = {
     "ask one shard for its frontier": 4,
     "become stable before the view is established": 1,
     "begin a view with any member": 1708,
+    "begin a view with what a restart has left": 130,
     "begin an epoch inside the last one": 1,
     "believe a refusal of another view": 60,
     "believe the first member": 1,
@@ -142,10 +143,15 @@ def begin_a_view_with_any_member(
     right(self, config._replace(members=members), report, source, state, now)
 
 
+@planted(Leader, "_may_lack", PLANTED)
+def begin_a_view_with_what_a_restart_has_left(right: Right, self: Leader, config: ShardConfig, member: Any) -> bool:
+    return False
+
+
 # ---- replication
 
 
-@planted(ShardLog, "when_durable", PLANTED)
+@planted(ShardLog, "acknowledge", PLANTED)
 def acknowledge_before_it_is_durable(right: Right, self: ShardLog, journal: str, effect: Any) -> None:
     self._out.append(effect)
 

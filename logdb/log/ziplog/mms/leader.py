@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from logdb.cores.effects import SECOND, Address, Effect, Send
-from logdb.log.ziplog.messages import ChangeRequest, Freeze, Report, ShardConfig, Update
+from logdb.log.ziplog.messages import ChangeRequest, Freeze, Member, Report, ShardConfig, Update
 from logdb.log.ziplog.mms import commands as c
 from logdb.log.ziplog.mms.config import MmsConfig
 from logdb.log.ziplog.mms.state import MembershipState
@@ -150,10 +150,10 @@ class Leader:
         leaving = change.leaving if change is not None else 0
         others = [one.server for one in known if one.server not in (source, leaving)]
         alive = [one for one in others if self._is_alive(one, now) and not state.servers[one].is_gone]
-        complete = [one.server for one in known if one.is_complete]
-        if change is not None and self._has_better(config, source, leaving, alive):
+        sources = self._sources(config, state)
+        if change is not None and self._has_better(config, sources, source, leaving, alive):
             return  # that one is frozen with the next tick
-        if source not in complete:
+        if source not in sources:
             self._freeze(config)
             return
         spares = self._spares(state, now)
@@ -166,11 +166,31 @@ class Leader:
         command = c.Recover(now, config.shard, config.view, report.stable, tuple(chosen))
         self._propose(("recover", config.shard, config.view), command, now)
 
+    def _sources(self, config: ShardConfig, state: MembershipState) -> list[int]:
+        """The servers with which the next view may begin: complete ones. One that may lack acknowledged records may be
+        the source only if all others may lack some too, or have lost their disks (ZIP-12)."""
+        complete = [one for one in (*config.members, *config.former) if one.is_complete]
+        if config.has_records and not config.is_drained:
+            having = [
+                one for one in complete if not self._may_lack(config, one) and not state.servers[one.server].is_gone
+            ]
+            complete = having or complete
+        return [one.server for one in complete]
+
+    def _may_lack(self, config: ShardConfig, member: Member) -> bool:
+        """Whether a complete server may lack records that it has acknowledged. Nothing is acknowledged in a view before
+        it is established, and what it begins with is durable at its source, and at members that are synced. A member
+        that has not reported in this view may yet turn out to have everything."""
+        if not config.is_established and (member is config.members[0] or member.is_synced):
+            return False
+        report = self._reports[member.server][0] if member.server in self._reports else None
+        return report is not None and report.may_lack and (report.view == config.view or member in config.former)
+
     @staticmethod
-    def _has_better(config: ShardConfig, source: int, leaving: int, alive: list[int]) -> bool:
-        """Whether another member than `source` should be the next primary: the first complete one of those that stay,
+    def _has_better(config: ShardConfig, sources: list[int], source: int, leaving: int, alive: list[int]) -> bool:
+        """Whether another member than `source` should be the next primary: the first possible one of those that stay,
         and are not silent."""
-        stay = [one.server for one in config.members if one.is_complete and one.server in (source, *alive)]
+        stay = [one.server for one in config.members if one.server in sources and one.server in (source, *alive)]
         stay = [one for one in stay if one != leaving]
         return bool(stay) and stay[0] != source
 
@@ -241,10 +261,11 @@ class Leader:
                 self._freeze(config)
             if config.is_drained:
                 continue
-            former = [one.server for one in config.former if self._is_alive(one.server, now)]
+            sources = self._sources(config, state)
+            former = [one.server for one in config.former if one.server in sources and self._is_alive(one.server, now)]
             if is_lacking and not config.has_records:
                 self._replace_all(config, [one for one in alive if not state.servers[one].is_gone], state, now)
-            elif former and not any(one.is_complete and one.server in alive for one in config.members):
+            elif former and not any(one.server in sources and one.server in alive for one in config.members):
                 self._return(config, former, state, now)
             elif (is_gone and config.is_in_set) or (
                 is_lacking and not config.is_in_set and (former or self._spares(state, now))

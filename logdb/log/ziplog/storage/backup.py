@@ -65,7 +65,7 @@ class Backup:
             for client_address, client, sequence, gsn in log.accept(message.end, new):
                 if client_address:
                     inserted = Inserted(client, message.shard, state.view, (Placed(sequence, (gsn,)),), False)
-                    log.when_durable(log.journal, Send(client_address, inserted))
+                    log.acknowledge(log.journal, Send(client_address, inserted))
         if log.learn_stable(message.stable):
             state.reads.wake(log)
 

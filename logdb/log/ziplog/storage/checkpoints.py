@@ -47,6 +47,7 @@ class Checkpoints:
         state.log.load(journals, segments, of_clients, saved["stable"], saved["speculative"], saved["oldest"])
         state.log.store.trim(state.reads.oldest)
         state.is_frozen = state.shard_number > 0
+        state.may_lack = state.is_frozen and saved.get("acks_received", False)
 
     def start(self) -> None:
         """Save the state of a server that has started for the first time."""
@@ -101,6 +102,7 @@ class Checkpoints:
             "shard": state.shard_number,
             "view": state.view,
             "change": state.change,
+            "acks_received": state.config.acks_received or state.may_lack,
             "oldest": state.reads.oldest,
             "version": state.reads.version,
             "stable": state.log.stable,

@@ -16,7 +16,7 @@ class StorageConfig:
     `epoch_age_ns`: a server places no records in an older epoch, since these would get an old time. `batch_bytes`:
     about the largest message. `cache_bytes`: the newest records, kept in memory for readers. `buffer_bytes`: records
     that wait to be placed, beyond which a server drops inserts. `checkpoint_bytes`: the sessions are saved after so
-    many bytes of records.
+    many bytes of records. `acks_received`: the server acknowledges records that it has not synced yet (ZIP-12).
     """
 
     address: Address
@@ -29,3 +29,4 @@ class StorageConfig:
     cache_bytes: int = 8 << 20
     buffer_bytes: int = 64 << 20
     checkpoint_bytes: int = 4 << 20
+    acks_received: bool = False

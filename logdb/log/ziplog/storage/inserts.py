@@ -67,7 +67,7 @@ class Inserts:
     # ---- inserts
 
     def on_insert(self, message: Insert, sender: Address, now: int) -> None:
-        """Place the records that are not here yet, and acknowledge all once they are durable."""
+        """Place the records that are not here yet, and acknowledge all."""
         state, config = self._state, self._state.shard
         if config is None or message.shard != state.shard_number:
             return
@@ -130,7 +130,7 @@ class Inserts:
             log.speculate(gsns, client, first, records, sender)
             journal = log.find(client, first)[1]
         inserted = Inserted(client, message.shard, state.view, (Placed(first, tuple(gsns)),), False)
-        log.when_durable(journal, Send(sender, inserted))
+        log.acknowledge(journal, Send(sender, inserted))
 
     def _acknowledge(self, message: Insert, sender: Address) -> tuple[int, Any] | None:
         """Acknowledge records that are here. Returns (first number, records) of those that are not, which follow each
@@ -144,7 +144,7 @@ class Inserts:
             gsn, journal = log.find(client, number)
             if gsn:
                 inserted = Inserted(client, message.shard, self._state.view, (Placed(number, (gsn,)),), False)
-                log.when_durable(journal, Send(sender, inserted))
+                log.acknowledge(journal, Send(sender, inserted))
             elif not missing or missing[-1] == number - 1:
                 missing.append(number)
         if not missing:

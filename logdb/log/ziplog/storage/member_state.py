@@ -21,10 +21,11 @@ class MemberState:
     has restarted (ZIP-8). `shard`: the configuration of its shard, in a view that may be newer than the adopted one.
 
     The view that this server has adopted is `view` of shard `shard_number`, and `log` what it has in it. `is_frozen`:
-    it accepts nothing in it; `is_synced`: it has all that the view began with. `adopting`: the view that it begins,
-    whose state is not durable yet. `base`: the log from before the view, until all of the view is durable here. It is
-    what the directory has, and what the next view begins with if the source of this one fails (ZIP-10). `primary`:
-    there while this server leads.
+    it accepts nothing in it; `is_synced`: it has all that the view began with. `may_lack`: it has restarted since, and
+    had acknowledged records that it had not synced, so it may lack some of them (ZIP-12). `adopting`: the view that it
+    begins, whose state is not durable yet. `base`: the log from before the view, until all of the view is durable here.
+    It is what the directory has, and what the next view begins with if the source of this one fails (ZIP-10).
+    `primary`: there while this server leads.
 
     `epoch`: the newest that it has entered. `unsaved_bytes`: the size of the records since the last checkpoint.
     `must_report`: whether the MMS should hear of a change at once.
@@ -37,10 +38,10 @@ class MemberState:
         self.number = self.change = self.shard_number = self.view = 0
         self.update: Update | None = None
         self.shard: ShardConfig | None = None
-        self.log = ShardLog(self.out, config.cache_bytes)
+        self.log = ShardLog(self.out, config.cache_bytes, acks_received=config.acks_received)
         self.base: ShardLog | None = None
         self.reads = ReadServer(self.out)
-        self.is_frozen = self.is_synced = False
+        self.is_frozen = self.is_synced = self.may_lack = False
         self.adopting: ShardConfig | None = None
         self.primary: Primary | None = None
         self.epoch = NO_EPOCH

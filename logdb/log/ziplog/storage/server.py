@@ -129,6 +129,8 @@ class StorageServer:
             state.base.persisted(event.journal, event.end)
         if state.adopting is not None:
             self._views.finish_adoption()
+        elif state.is_frozen:
+            state.must_report = state.config.acks_received and self._has_saved_all()
         elif state.is_serving and state.primary is None:
             self._backup.report()
 
@@ -162,7 +164,7 @@ class StorageServer:
             state.nonce,
             state.shard_number,
             state.view,
-            state.is_frozen,
+            state.is_frozen and self._has_saved_all(),
             state.is_synced,
             (state.base or state.log).stable,
             state.epoch.base,
@@ -171,9 +173,14 @@ class StorageServer:
             self._inserts.take_count(),
             self._inserts.wanted,
             suspects,
+            state.may_lack,
         )
         for replica in state.config.ordering:
             state.out.append(Send(replica, report))
+
+    def _has_saved_all(self) -> bool:
+        """Whether this server still has all that it has acknowledged after a crash: the next view may begin with it."""
+        return not self.state.config.acks_received or (self.state.base or self.state.log).is_durable
 
     def _on_update(self, update: Update, sender: Address, now: int) -> None:
         """The MMS has decided something. An earlier decision may arrive late, even after a restart."""

@@ -56,10 +56,11 @@ class ShardLog:
     """`end`: the order covers all GSNs up to it, durably up to `durable`, on all members up to `stable`.
 
     `frontier`: no record is placed at or below it. `last`: the largest GSN that a record was given here.
+    `acks_received`: see `StorageConfig`.
     """
 
-    def __init__(self, out: list[Effect], cache_bytes: int) -> None:
-        self._out, self._cache_bytes = out, cache_bytes
+    def __init__(self, out: list[Effect], cache_bytes: int, *, acks_received: bool = False) -> None:
+        self._out, self._cache_bytes, self._acks_received = out, cache_bytes, acks_received
         self.store = LogStore(out, cache_bytes)
         self.sessions = Sessions()
         self.end = self.frontier = self.durable = self.stable = self.last = 0
@@ -92,6 +93,7 @@ class ShardLog:
         for name, journal in journals.items():
             if name == speculative:
                 self._is_created, self._next_place, self._oldest_place = True, journal.end, journal.first
+                self._durable_before[name] = journal.end
                 self._replay(journal)
             elif name.startswith((SPECULATIVE, ORDER)) and name not in kept:
                 self._out.append(Drop(name))
@@ -137,7 +139,7 @@ class ShardLog:
 
         This log stays as it is, in memory and on disk, until one of both drops its journals (ZIP-10).
         """
-        log = ShardLog(self._out, self._cache_bytes)
+        log = ShardLog(self._out, self._cache_bytes, acks_received=self._acks_received)
         log.store, log.sessions = self.store.copy(), sessions
         log.store.begin(journals[0], start)
         log._journal = journals[1]
@@ -181,10 +183,16 @@ class ShardLog:
         gsn = self._places.get((client, sequence), 0)
         return gsn, self._journal if gsn else ""
 
-    def when_durable(self, journal: str, effect: Effect) -> None:
-        """Perform the effect once all that was written to a journal is on the medium."""
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that this log has is on the medium."""
+        return not self._steps and self._durable_before.get(self._journal, 1) >= self._next_place
+
+    def acknowledge(self, journal: str, effect: Effect) -> None:
+        """Send the acknowledgement of what was written to a journal: once all of that is on the medium, unless this
+        server acknowledges what it has received."""
         end = self._next_place if journal == self._journal else self.store.segments[-1].end
-        if self._durable_before.get(journal, 1) >= end:
+        if self._acks_received or self._durable_before.get(journal, 1) >= end:
             self._out.append(effect)
         else:
             self._held.setdefault(journal, deque()).append((end, effect))

@@ -98,7 +98,7 @@ class Views:
         self._is_saving = False
         state.base.drop_journals(state.log)
         state.base = None
-        state.is_synced = True
+        state.is_synced, state.may_lack = True, False
         state.log.store.trim(state.reads.oldest)
 
     def _begin(self, config: ShardConfig, now: int) -> None:
