@@ -247,3 +247,33 @@ def test_a_new_view_drops_what_its_source_does_not_have() -> None:
     again.load(disk.mounted(), [(f"{ORDER}1-x", 0), (f"{ORDER}2-x", 10)], (0, Sessions()), 0, f"{SPECULATIVE}2-x")
     assert kept(again) == [(10, 1), (30, 2)]
     assert again.sessions.find(CLIENT, 2) == 30
+
+
+def test_records_placed_together_are_dropped_together_after_a_crash() -> None:
+    """The order has passed the first one, and the note that all of them are void was not durable. If the view kept the
+    others, the first one would be inserted again behind them (ZIP-13)."""
+    disk = Disk()
+    log = log_of(disk)
+    log.speculate([20, 22, 24], CLIENT, 1, [record(1), record(2), record(3)], "client")
+    log.speculate([26], CLIENT, 4, [record(4)], "client")
+    disk.sync(log)
+    log.accept(21, [wrap(21, 8, 1, record(5))])
+    disk.sync(log)
+    assert kept(log) == kept(restarted(disk)) == [(21, 1), (26, 4)]
+
+
+def test_what_was_placed_together_is_known_after_older_records_were_trimmed() -> None:
+    disk = Disk()
+    log = log_of(disk)
+    for number in range(TRIM_RECORDS):
+        log.speculate([10 + number], CLIENT, number, [record(1)], "client")
+    last = 9 + TRIM_RECORDS
+    log.speculate([last + 1, last + 3], CLIENT, 100, [record(1), record(2)], "client")
+    log.accept(last, [wrap(10 + number, CLIENT, number, record(1)) for number in range(TRIM_RECORDS)])
+    disk.sync(log)
+    log.skip(last)
+    disk.sync(log)
+    assert disk.first[log.speculative_journal] > 1
+    log.accept(last + 2, [wrap(last + 2, 8, 1, record(5))])
+    disk.sync(log)
+    assert kept(log, last) == kept(restarted(disk), last) == [(last + 2, 1)]

@@ -540,6 +540,8 @@ class InsertClient:
             at += len(chunk.indexes)
             left = [index for index, number in zip(chunk.indexes, numbers, strict=True) if number in batch.open]
             if left:
+                if left != list(chunk.indexes)[-len(left) :]:
+                    raise ProtocolViolation(f"ZIP-13: {left} of the records {chunk.indexes} of an append were refused")
                 gsn = max([batch.floor, *(chunk.append.gsns[index] for index in chunk.indexes)])
                 for number in numbers:
                     self._open.pop(number, None)

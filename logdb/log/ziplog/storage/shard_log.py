@@ -22,13 +22,16 @@ VOID_UP_TO: Final = (0, 0)
 """In place of (client, sequence number): speculative records up to this GSN do not count any more."""
 VOID_AT: Final = (0, 1)
 """Likewise, of the one at this GSN."""
+TOGETHER: Final = (0, 2)
+"""Likewise: the speculative records behind this mark were placed together, up to this GSN (ZIP-13)."""
 TRIM_RECORDS: Final = 64
 """Number of records at the beginning of the speculative journal, all unneeded, after which they are trimmed."""
 
 
 class Speculation(NamedTuple):
     """A record that the primary has not placed yet. `record`: as stored. `sender`: its client. `last`: the GSN of the
-    last record that was placed with it. `place`: its number in the journal of speculative records."""
+    last record that was placed with it. `place`: the number in the journal of speculative records from which on it is
+    needed."""
 
     client: int
     sequence: int
@@ -101,8 +104,9 @@ class ShardLog:
         self.end = self.durable = max([self.store.last, stable])
         self.stable = stable
         for gsn, (client, sequence, *_) in list(self.speculative.items()):
-            if gsn <= self.end or self.sessions.find(client, sequence):
+            if self.sessions.find(client, sequence):
                 self._forget(gsn)
+        self._forget_up_to(self.end)
         self.last = max([self.store.last, *self.speculative])
         self.frontier = max(self.end, self.last)
 
@@ -116,9 +120,12 @@ class ShardLog:
                     self._note(client, sequence, gsn)
 
     def _replay(self, journal: Journal) -> None:
+        together = first = 0
         for place, one in enumerate(journal.records, journal.first):
             gsn, *who = header((one.tag, one.payload))
-            if tuple(who) == VOID_UP_TO:
+            if tuple(who) == TOGETHER:
+                together, first = gsn, place
+            elif tuple(who) == VOID_UP_TO:
                 self._forget_up_to(gsn)
             elif tuple(who) == VOID_AT:
                 if gsn in self.speculative:
@@ -128,7 +135,8 @@ class ShardLog:
                 before = self._places.get((client, sequence))
                 if before is not None:
                     self._forget(before)
-                self.speculative[gsn] = Speculation(client, sequence, (one.tag, one.payload), "", gsn, place)
+                last, needed = (together, first) if gsn <= together else (gsn, place)
+                self.speculative[gsn] = Speculation(client, sequence, (one.tag, one.payload), "", last, needed)
                 self._places[client, sequence] = gsn
 
     def begin_view(
@@ -243,11 +251,10 @@ class ShardLog:
         """A backup gives GSNs to records."""
         if gsns[0] <= self.frontier:
             raise ProtocolViolation(f"ZIP-3: {gsns[0]} is not behind the frontier {self.frontier}")
-        stored = []
+        stored = [wrap(gsns[-1], *TOGETHER, (1, b""))] if len(gsns) > 1 else []
         for number, (gsn, record) in enumerate(zip(gsns, records, strict=True), sequence):
             stored.append(wrap(gsn, client, number, record))
-            place = self._next_place + len(stored) - 1
-            self.speculative[gsn] = Speculation(client, number, stored[-1], sender, gsns[-1], place)
+            self.speculative[gsn] = Speculation(client, number, stored[-1], sender, gsns[-1], self._next_place)
             self._places[client, number] = gsn
         self._write_speculative(stored)
         self.frontier = self.last = gsns[-1]
