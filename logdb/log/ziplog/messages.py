@@ -143,8 +143,9 @@ class Report(NamedTuple):
 class Update(NamedTuple):
     """MMS leader to a storage server: the configuration after `change`, as far as it concerns this server.
 
-    `server`: its number; `nonce`: of the disk that has it. `config`: its shard, None if it has none. `opened`: shards
-    that joined the set in this version or before may accept records. `left`: as in `View`.
+    `server`: its number, 0 if it is not registered yet: it reports `change` then, so that it is (ZIP-11). `nonce`: of
+    the disk. `config`: its shard, None if it has none. `opened`: shards that joined the set in this version or before
+    may accept records. `left`: as in `View`.
     """
 
     change: int

@@ -6,7 +6,7 @@ import pytest
 
 from logdb.cores.effects import MILLISECOND, Effect, Send
 from logdb.log.requests import ShardState
-from logdb.log.ziplog.messages import Freeze, Report, ShardConfig
+from logdb.log.ziplog.messages import Freeze, Report, ShardConfig, Update
 from logdb.log.ziplog.mms import commands as c
 from logdb.log.ziplog.mms.config import MmsConfig
 from logdb.log.ziplog.mms.leader import Leader
@@ -331,6 +331,28 @@ def test_a_late_report_of_a_removed_server_does_not_register_its_lost_disk(numbe
     assert log.leader.commands == []
     state.apply(c.Register(NOW, lost, "s4"))
     assert spares(state) == [3, 5, SERVERS + 1]
+
+
+def test_a_disk_that_was_lost_before_it_was_registered_does_not_displace_its_successor() -> None:
+    """Else the MMS would ignore the server that runs at this address from then on."""
+    state = a_log()
+    log = Reporting(state)
+    late = Report(0, 777, 0, 0, False, False, 0, 0, 0, 0, 0, 0, ())
+    for _ in range(2):
+        log.leader.on_report(late, "s6", state, NOW)
+        assert log.leader.commands == [], "a late report answers nothing"
+    (first, again) = [one.message for one in log.out if isinstance(one, Send)]
+    assert first == again == Update(state.change + 1, 0, 777, None)
+    answer = late._replace(change=first.change)  # it answers, loses its disk, and the answer is late
+    state.apply(c.Register(NOW, 888, "s6", state.change + 1))
+    log.leader.on_report(answer, "s6", state, NOW)
+    assert log.leader.commands == []
+    state.apply(c.Register(NOW, 777, "s6", answer.change))
+    assert [(one.nonce, one.is_gone) for one in state.servers.values() if one.address == "s6"] == [(888, False)]
+    assert 777 not in state.lost
+    state.apply(c.Register(NOW, 999, "s6", state.change + 1))
+    assert [one.nonce for one in state.servers.values() if one.address == "s6"] == [999]
+    assert state.lost == [888]
 
 
 def test_a_replica_is_added_behind_the_members() -> None:

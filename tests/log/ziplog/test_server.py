@@ -106,3 +106,16 @@ def test_a_restarted_server_may_lack_what_it_had_received(config: StorageConfig)
         script.sync()
     _, report = script.take(Report)[-1]
     assert (report.is_synced, report.may_lack) == (True, False)
+
+
+def test_a_new_server_reports_the_change_that_it_is_sent() -> None:
+    """So that the MMS registers it, and not a disk that was lost before (ZIP-11)."""
+    script = Script(lambda journals: StorageServer(CONFIG, journals, Random(1)))
+    ((_, report), *_) = script.take(Report)
+    assert (report.server, report.change) == (0, 0)
+    script.give("o1", Update(6, 0, report.nonce + 1, None))
+    assert script.take(Report) == []
+    script.give("o1", Update(6, 0, report.nonce, None))
+    ((_, report), *_) = script.take(Report)
+    assert (report.server, report.change) == (0, 6)
+    assert not script.core.is_ready

@@ -9,11 +9,13 @@ from logdb.cores.effects import Address, ProtocolViolation
 
 
 class Register(NamedTuple):
-    """A server with a new disk: give it a number."""
+    """A server with a new disk: give it a number, unless another one was registered at its address with or after the
+    change `since`; None: in any case."""
 
     time: int
     nonce: int
     address: Address
+    since: int | None = None
 
 
 class AddShard(NamedTuple):

@@ -93,7 +93,7 @@ class Leader:
             return  # it comes late: what it reports was on the disk that is lost (ZIP-11)
         server = next((one for one in state.servers.values() if one.nonce == report.nonce), None)
         if server is None:
-            self._propose(report.nonce, c.Register(now, report.nonce, sender), now)
+            self._register(report, sender, state, now)
             return
         self._reports[server.server] = report, now
         config = state.shards.get(server.shard)
@@ -115,6 +115,15 @@ class Leader:
         elif report.suspects and (config.is_in_set or self._is_noted(config, state)):
             self._freeze(config)
         self._open(state, now)
+
+    def _register(self, report: Report, address: Address, state: MembershipState, now: int) -> None:
+        """Register a server with a new disk, once it has answered with the number of the next change. The report of a
+        disk that was lost before comes too late for that (ZIP-11)."""
+        newest = max([0, *(one.since for one in state.servers.values() if one.address == address)])
+        if report.change > newest:
+            self._propose(report.nonce, c.Register(now, report.nonce, address, report.change), now)
+        else:
+            self._out.append(Send(address, Update(state.change + 1, 0, report.nonce, None)))
 
     def _is_noted(self, config: ShardConfig, state: MembershipState) -> bool:
         """Whether shards that have joined wait for a member of this one."""

@@ -21,13 +21,14 @@ SMALLEST_SHARE: Final = 64
 
 @dataclass(slots=True)
 class Server:
-    """A storage server. `is_gone`: another disk has come in its place."""
+    """A storage server. `is_gone`: another disk has come in its place. `since`: the change that registered it."""
 
     server: int
     address: Address
     nonce: int
     shard: int = 0
     is_gone: bool = False
+    since: int = 0
 
 
 class Result(NamedTuple):
@@ -95,8 +96,8 @@ class MembershipState:
         self.origin = self.origin or command.time
         self.change += 1
         match command:
-            case c.Register(_, nonce, address):
-                self._register(nonce, address)
+            case c.Register(_, nonce, address, since):
+                self._register(nonce, address, since)
             case c.Recover():
                 return self._recover(command)
             case c.Synced():
@@ -155,16 +156,19 @@ class MembershipState:
             del self.results[next(iter(self.results))]
         return self.results[request]
 
-    def _register(self, nonce: int, address: Address) -> None:
-        if nonce in self.lost or any(server.nonce == nonce for server in self.servers.values()):
+    def _register(self, nonce: int, address: Address, since: int | None) -> None:
+        servers = list(self.servers.values())
+        if nonce in self.lost or any(server.nonce == nonce for server in servers):
             return
-        for server in list(self.servers.values()):
+        if since is not None and any(one.address == address and one.since >= since for one in servers):
+            return  # this disk was lost before it was registered, and another one has come in its place
+        for server in servers:
             if server.address == address and not server.is_gone:
                 server.is_gone = True
                 self.lost.append(server.nonce)
                 if not server.shard:
                     del self.servers[server.server]
-        self.servers[self.next_server] = Server(self.next_server, address, nonce)
+        self.servers[self.next_server] = Server(self.next_server, address, nonce, since=self.change)
         self.next_server += 1
 
     def _add_shard(self, servers: tuple[int, ...]) -> tuple[int, str]:

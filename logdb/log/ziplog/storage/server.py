@@ -188,6 +188,7 @@ class StorageServer:
         if update.nonce != state.nonce or update.change < state.change:
             return
         state.update, state.number, state.change = update, update.server, update.change
+        state.must_report |= not state.number
         if state.shard_number and (config is None or config.shard != state.shard_number):
             self._is_stopping = True
             state.out.append(Stop("this server was replaced, and becomes a spare one", wipe=True))
