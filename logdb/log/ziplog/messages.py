@@ -6,7 +6,7 @@ their GSN, client and sequence number. A (shard, view) pair in a message is the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -173,6 +173,17 @@ class Placed(NamedTuple):
 
     first: int
     gsns: tuple[int, ...]
+
+
+def placed_runs(places: Iterable[tuple[int, int]]) -> tuple[Placed, ...]:
+    """(sequence number, GSN) of records, as runs of numbers that follow each other."""
+    runs: list[tuple[int, list[int]]] = []
+    for sequence, gsn in places:
+        if runs and sequence == runs[-1][0] + len(runs[-1][1]):
+            runs[-1][1].append(gsn)
+        else:
+            runs.append((sequence, [gsn]))
+    return tuple([Placed(first, tuple(gsns)) for first, gsns in runs])
 
 
 class Insert(NamedTuple):

@@ -7,8 +7,22 @@ from random import Random
 
 import pytest
 
+from logdb.log.contract import LogRecord
 from logdb.log.ziplog.epochs import Epoch, Share
-from logdb.log.ziplog.messages import Freeze, Insert, Inserted, Member, Report, ShardConfig, Update
+from logdb.log.ziplog.messages import (
+    Freeze,
+    Insert,
+    Inserted,
+    Member,
+    Replicate,
+    Report,
+    Sessions,
+    ShardConfig,
+    Update,
+    placed_runs,
+)
+from logdb.log.ziplog.records import wrap
+from logdb.log.ziplog.storage import sessions
 from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.server import StorageServer
 from tests.harness.script import Script
@@ -119,3 +133,58 @@ def test_a_new_server_reports_the_change_that_it_is_sent() -> None:
     ((_, report), *_) = script.take(Report)
     assert (report.server, report.change) == (0, 6)
     assert not script.core.is_ready
+
+
+def a_backup() -> Script:
+    """The second member of a shard in the set."""
+    script = Script(lambda journals: StorageServer(replace(CONFIG, address="s2"), journals, Random(1)))
+    script.sync()
+    (nonce,) = {report.nonce for _, report in script.take(Report)}
+    members = (Member(1, "s1", 0, False, True), Member(2, "s2", 0, False, True))
+    shard = ShardConfig(1, 1, members, 0, 0, 1, False, False)
+    script.give("o1", Update(5, 2, nonce, shard, EPOCH, 1))
+    script.give("s1", Sessions(1, 1, 0, sessions.Sessions().to_json()))
+    for _ in range(3):
+        script.sync()
+    members = tuple([one._replace(is_synced=True) for one in members])
+    shard = shard._replace(members=members, since=1, first=1, bound=0)
+    script.give("o1", Update(6, 2, nonce, shard, EPOCH, 1))
+    return script
+
+
+def order(*records: tuple[int, int, int]) -> Replicate:
+    """The order of the primary: (GSN, client, sequence number) of each record."""
+    stored = [LogRecord(gsn, 0, 1, wrap(gsn, client, number, (1, b""))[1]) for gsn, client, number in records]
+    return Replicate(1, 1, 0, records[-1][0], 0, 1, stored)
+
+
+def test_a_backup_acknowledges_records_that_the_primary_has_placed_elsewhere_together() -> None:
+    script = a_backup()
+    for client in (7, 8):
+        script.give(f"c{client}", Insert(client, 1, 1, 1, 1, 0, 0, [(1, b"")] * 3))
+    script.sync()
+    assert [found.placed for _, found in script.take(Inserted)] == [((1, (1, 2, 3)),), ((1, (4, 5, 6)),)]
+    script.give("s1", order((11, 8, 1), (12, 8, 2), (13, 7, 1), (14, 8, 3), (15, 7, 2), (16, 7, 3)))
+    assert script.take(Inserted) == []
+    script.sync()
+    assert [(to, found.placed) for to, found in script.take(Inserted)] == [
+        ("c8", ((1, (11, 12, 14)),)),
+        ("c7", ((1, (13, 15, 16)),)),
+    ]
+
+
+def test_a_request_that_comes_again_is_acknowledged_at_once() -> None:
+    script = a_backup()
+    request = Insert(7, 1, 1, 1, 1, 0, 0, [(1, b"")] * 4)
+    script.give("c7", request)
+    script.sync()
+    script.give("s1", order((1, 7, 1), (2, 7, 2)))
+    script.sync()
+    script.take(Inserted)
+    script.give("c7", request)
+    assert [found.placed for _, found in script.take(Inserted)] == [((1, (1, 2)),), ((3, (3, 4)),)]
+
+
+def test_runs_of_places() -> None:
+    assert placed_runs([]) == ()
+    assert placed_runs([(1, 5), (2, 7), (4, 8)]) == ((1, (5, 7)), (4, (8,)))

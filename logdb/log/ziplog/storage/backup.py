@@ -6,7 +6,7 @@ from typing import Final
 
 from logdb.cores.effects import Address, Send
 from logdb.log.requests import record_bytes
-from logdb.log.ziplog.messages import Inserted, Placed, Replicate, Stored
+from logdb.log.ziplog.messages import Inserted, Replicate, Stored, placed_runs
 from logdb.log.ziplog.records import gsn_of
 from logdb.log.ziplog.storage.member_state import MemberState
 
@@ -62,10 +62,13 @@ class Backup:
             records = [(one.tag, one.payload) for one in message.records]
             new = [one for one in records if log.end < gsn_of(one[1]) <= message.end]
             state.unsaved_bytes += record_bytes(new)
-            for client_address, client, sequence, gsn in log.accept(message.end, new):
-                if client_address:
-                    inserted = Inserted(client, message.shard, state.view, (Placed(sequence, (gsn,)),), False)
-                    log.acknowledge(log.journal, Send(client_address, inserted))
+            moved: dict[tuple[Address, int], list[tuple[int, int]]] = {}
+            for address, client, sequence, gsn in log.accept(message.end, new):
+                if address:
+                    moved.setdefault((address, client), []).append((sequence, gsn))
+            for (address, client), places in moved.items():
+                inserted = Inserted(client, message.shard, state.view, placed_runs(places), False)
+                log.acknowledge(log.journal, Send(address, inserted))
         if log.learn_stable(message.stable):
             state.reads.wake(log)
 

@@ -7,7 +7,7 @@ from typing import Any
 from logdb.cores.effects import Address, Send
 from logdb.log.requests import record_bytes
 from logdb.log.ziplog.epochs import Slots
-from logdb.log.ziplog.messages import Insert, Inserted, Placed, Refused, ShardConfig, Stale
+from logdb.log.ziplog.messages import Insert, Inserted, Placed, Refused, ShardConfig, Stale, placed_runs
 from logdb.log.ziplog.storage.member_state import MemberState
 
 
@@ -89,16 +89,16 @@ class Inserts:
     def _answer_ended(self, message: Insert, sender: Address) -> None:
         """Of an insert for an earlier view: what is here is answered once it is stable, the rest is refused."""
         state, log = self._state, self._state.log
-        placed: list[Placed] = []
+        placed: list[tuple[int, int]] = []
         refused: list[tuple[int, int]] = []
         for number in range(message.sequence, message.sequence + len(message.records)):
             gsn, _ = log.find(message.client, number)
             if not gsn:
                 refused.append((number, 1))
             elif gsn <= log.stable:
-                placed.append(Placed(number, (gsn,)))
+                placed.append((number, gsn))
         if placed:
-            inserted = Inserted(message.client, message.shard, state.view, tuple(placed), True)
+            inserted = Inserted(message.client, message.shard, state.view, placed_runs(placed), True)
             state.out.append(Send(sender, inserted))
         if refused:
             state.out.append(Send(sender, Refused(message.client, message.shard, message.view, tuple(refused))))
@@ -138,15 +138,18 @@ class Inserts:
         log, client = self._state.log, message.client
         mark = log.sessions.mark(client)
         missing: list[int] = []
+        here: dict[str, list[tuple[int, int]]] = {}
         for number in range(message.sequence, message.sequence + len(message.records)):
             if number < mark:
                 continue
             gsn, journal = log.find(client, number)
             if gsn:
-                inserted = Inserted(client, message.shard, self._state.view, (Placed(number, (gsn,)),), False)
-                log.acknowledge(journal, Send(sender, inserted))
+                here.setdefault(journal, []).append((number, gsn))
             elif not missing or missing[-1] == number - 1:
                 missing.append(number)
+        for journal, places in here.items():
+            inserted = Inserted(client, message.shard, self._state.view, placed_runs(places), False)
+            log.acknowledge(journal, Send(sender, inserted))
         if not missing:
             return None
         start = missing[0] - message.sequence

@@ -25,7 +25,6 @@ from logdb.log.ziplog.messages import (
     FrontierRequest,
     FrontierResponse,
     Insert,
-    Placed,
     Pull,
     ReadRequest,
     Replicate,
@@ -35,6 +34,7 @@ from logdb.log.ziplog.messages import (
     StatusRequest,
     Stored,
     Update,
+    placed_runs,
 )
 from logdb.log.ziplog.storage.backup import Backup
 from logdb.log.ziplog.storage.checkpoints import META, Checkpoints
@@ -223,7 +223,7 @@ class StorageServer:
         if state.shard is None or not (state.primary is not None or state.is_over):
             return
         found = state.log.sessions.find_all(message.client, message.sequences)
-        placed = tuple([Placed(number, (gsn,)) for number, gsn in found if gsn <= state.log.stable])
+        placed = placed_runs([place for place in found if place[1] <= state.log.stable])
         state.out.append(Send(sender, Status(message.client, state.shard.shard, placed)))
 
     def _on_read(self, message: ReadRequest | Pull, sender: Address, now: int) -> None:
