@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 import logdb
-from tests.conformance.databases import FEW, SECURE_WORLDS, WORLDS
+from tests.conformance.databases import FEW, IN_SESSIONS, SECURE_WORLDS, WORLDS
 from tests.harness.worlds import World
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tls", action="store_true", help="Run the worlds with servers behind TLS.")
+    parser.addoption("--sessions", action="store_true", help="Run the worlds with clients that keep causality only.")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test in each world, or in those that its module names."""
     worlds = SECURE_WORLDS if metafunc.config.getoption("tls", default=False) else WORLDS
+    worlds = IN_SESSIONS if metafunc.config.getoption("sessions", default=False) else worlds
     worlds = getattr(metafunc.module, "WORLDS", worlds)
     if "world" in metafunc.fixturenames:
         metafunc.parametrize("world", [pytest.param(worlds[name], id=name) for name in sorted(worlds)], indirect=True)

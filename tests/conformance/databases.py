@@ -27,5 +27,12 @@ for _engine in ENGINES:
     _prefix = "" if _engine == ENGINES[0] else f"{_engine} "
     WORLDS[f"{_prefix}cluster of nodes"] = partial(worlds.OnNodes, shape=_shape)
     SECURE_WORLDS[f"{_prefix}cluster of nodes by TLS"] = partial(worlds.OnSecureNodes, shape=_shape)
+IN_SESSIONS = {
+    f"{_engine} in a session": partial(
+        worlds.OnClusterOfMany, shape=simulation_of(_engine).CLUSTERS["many"], consistency="session"
+    )
+    for _engine in ENGINES
+}
+"""Clients that keep causality only, on several mapping servers: one client cannot tell them from others."""
 FEW = ("memory", "directory", "served", *(name for name in WORLDS if name.endswith("cluster")))
 """The worlds of tests that do not depend on what happened to a database before."""

@@ -169,12 +169,12 @@ class OnNodes(OnCluster):
 
 class OnClusterOfMany(OnCluster):
     """Several servers of each role. To disturb it, the first of several shards is finalized, once; where there is one
-    shard only, a founder restarts."""
+    shard only, a founder restarts. `options`: of the client."""
 
-    def __init__(self, path: Path, shape: Shape) -> None:
+    def __init__(self, path: Path, shape: Shape, **options: Any) -> None:
         self.cluster = Cluster.of_shape(path, shape)
         self.cluster.start(shape.shards)
-        self.db = logdb.connect(",".join(self.cluster.mapping))
+        self.db = logdb.connect(",".join(self.cluster.mapping), **options)
         self._disturbed = False
 
     def disturb(self) -> logdb.Database:
