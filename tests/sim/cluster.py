@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from logdb.cores.effects import MILLISECOND, Address, Answer
 from logdb.log import requests as calls
@@ -37,6 +37,10 @@ class Shape:
     small_buffers: bool = False
     nodes: int = 0
     weather: Weather = field(default_factory=Weather)
+
+    def under_database(self) -> Self:
+        """The same with a database on it, whose servers are the clients of the log."""
+        return replace(self, clients=0)
 
 
 class Cluster:

@@ -102,7 +102,7 @@ def database_plan_of(draw: random.Random, engine: str) -> Plan:
         decide=draw.choice((0.5, 4.0, 40.0)),
     )
     return Plan(
-        replace(below.shape, clients=0),
+        below.shape.under_database(),
         top,
         load_of(draw),
         trouble,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from logdb.cores.effects import MILLISECOND, Address
 from logdb.log import paxos
@@ -46,6 +46,10 @@ class Shape(cluster.Shape):
     def members(self) -> int:
         """Members of a shard."""
         return self.f + 1
+
+    def under_database(self) -> Self:
+        """The same with a database on it, which rejects `acks_received`."""
+        return replace(self, clients=0, acks_received=False)
 
 
 def shape_of(draw: random.Random) -> Shape:

@@ -13,6 +13,7 @@ from logdb.log.ziplog.epochs import Slots
 from logdb.log.ziplog.messages import FrontierResponse, Pulled, ShardConfig
 from logdb.log.ziplog.mms.leader import Leader
 from logdb.log.ziplog.mms.state import MembershipState
+from logdb.log.ziplog.storage import inserts
 from logdb.log.ziplog.storage.checkpoints import Checkpoints
 from logdb.log.ziplog.storage.inserts import Inserts
 from logdb.log.ziplog.storage.log_store import LogStore
@@ -25,6 +26,7 @@ from tests.harness.planting import Plants, planted
 
 CAUGHT_BY: dict[str, int] = {
     "acknowledge before it is durable": 48,
+    "acknowledge what lies in a gap": 1,
     "ask one shard for its frontier": 4,
     "become stable before the view is established": 1,
     "begin a view with any member": 1708,
@@ -37,10 +39,12 @@ CAUGHT_BY: dict[str, int] = {
     "count what an older journal has behind a view": 5,
     "forget shards that have left": 7,
     "forget what was before a view": 17,
+    "forget with a restart what was placed together": 1,
     "give ties to all shards": 1,
     "insert after any version": 23,
     "keep what the order has passed": 1,
     "keep what the source does not have": 5,
+    "keep what was placed with what the order has passed": 1,
     "let a shard join with one member": 8,
     "place again what comes again": 1,
     "place records when frozen": 5,
@@ -170,6 +174,26 @@ def call_durable_what_was_written(right: Right, self: ShardLog) -> None:
 @planted(ShardLog, "_forget_up_to", PLANTED)
 def keep_what_the_order_has_passed(right: Right, self: ShardLog, end: int) -> int:
     return 0
+
+
+@planted(ShardLog, "_forget_up_to", PLANTED)
+def keep_what_was_placed_with_what_the_order_has_passed(right: Right, self: ShardLog, end: int) -> Any:
+    for gsn, one in self.speculative.items():
+        self.speculative[gsn] = one._replace(last=gsn)
+    return right(self, end)
+
+
+@planted(ShardLog, "_replay", PLANTED)
+def forget_with_a_restart_what_was_placed_together(right: Right, self: ShardLog, journal: Any) -> None:
+    right(self, journal)
+    for gsn, one in self.speculative.items():
+        self.speculative[gsn] = one._replace(last=gsn)
+
+
+@planted(inserts, "placed_runs", PLANTED)
+def acknowledge_what_lies_in_a_gap(right: Right, places: Any) -> Any:
+    found = list(places)
+    return right([(found[0][0] + index, gsn) for index, (_, gsn) in enumerate(found)])
 
 
 @planted(Sessions, "find", PLANTED)

@@ -71,11 +71,10 @@ class Inserts:
         state, config = self._state, self._state.shard
         if config is None or message.shard != state.shard_number:
             return
+        end = message.sequence + len(message.records)
         if state.is_over or (state.primary is not None and self._has_ended(message.view, config)):
             self._answer_ended(message, sender)
-        elif state.serves(message.shard, message.view) and message.sequence + len(
-            message.records
-        ) > state.log.sessions.mark(message.client):
+        elif state.serves(message.shard, message.view) and end > state.log.sessions.mark(message.client):
             self._insert(message, sender, now)
 
     def _has_ended(self, view: int, config: ShardConfig) -> bool:

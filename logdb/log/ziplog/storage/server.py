@@ -130,7 +130,7 @@ class StorageServer:
         if state.adopting is not None:
             self._views.finish_adoption()
         elif state.is_frozen:
-            state.must_report = state.config.acks_received and self._has_saved_all()
+            state.must_report |= state.config.acks_received and self._has_saved_all()
         elif state.is_serving and state.primary is None:
             self._backup.report()
 
