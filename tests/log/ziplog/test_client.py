@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from logdb.cores.effects import MILLISECOND, Answer, Call, Effect, Received, Send, TimerFired
+import pytest
+
+from logdb.cores.effects import MILLISECOND, Answer, Call, Effect, ProtocolViolation, Received, Send, TimerFired
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown, NotOfThisShard, Trimmed
@@ -15,12 +17,15 @@ from logdb.log.ziplog.messages import (
     FrontierRequest,
     FrontierResponse,
     Insert,
+    Inserted,
     Member,
+    Placed,
     Pull,
     Pulled,
     ReadError,
     ReadFailed,
     ReadRequest,
+    Refused,
     ShardConfig,
     View,
     ViewRequest,
@@ -135,6 +140,40 @@ def appending() -> tuple[Client, int]:
     append = client.call(calls.Append([(1, b"a")], 1))
     assert client.take(Insert)
     return client, append
+
+
+NEXT_VIEW = WITH_SHARD._replace(version=3, shards=(SHARD._replace(view=2, since=2),), set_version=2)
+
+
+def test_what_was_acknowledged_behind_a_refused_record_is_lost_and_inserted_again() -> None:
+    """Servers that acknowledge what they have received may lose it, and the message about the first record (ZIP-12)."""
+    client = Client()
+    append = client.call(calls.Append([(1, b"a"), (1, b"b"), (1, b"c")], after=0))
+    client.configure(WITH_SHARD)
+    (sent,) = (one.message for one in client.take(Insert))
+    acknowledged = Inserted(sent.client, 1, 1, (Placed(2, (6,)), Placed(3, (7,))), False)
+    client.receive("s1", acknowledged)
+    client.receive("s1", Refused(sent.client, 1, 1, ((1, 1),)))
+    late = acknowledged._replace(placed=(Placed(1, (5, 6, 7)),))
+    client.receive("s1", late)
+    client.configure(NEXT_VIEW)
+    (again,) = (one.message for one in client.take(Insert))
+    assert (again.view, again.sequence, again.records, again.floor) == (2, 1, sent.records, 0)
+    client.receive("s1", late)
+    assert append not in client.results
+    client.receive("s1", Inserted(sent.client, 1, 2, (Placed(1, (25, 26, 27)),), False))
+    assert client.results[append] == calls.AppendResult([25, 26, 27], [1, 1, 1])
+
+
+def test_a_view_that_has_a_record_without_the_one_before_it_ends_the_client() -> None:
+    """ZIP-13: it would insert the first one behind the second."""
+    client = Client()
+    client.call(calls.Append([(1, b"a"), (1, b"b")], after=0))
+    client.configure(WITH_SHARD)
+    (sent,) = (one.message for one in client.take(Insert))
+    client.receive("s1", Inserted(sent.client, 1, 2, (Placed(2, (6,)),), True))
+    with pytest.raises(ProtocolViolation, match="ZIP-13"):
+        client.receive("s1", Refused(sent.client, 1, 1, ((1, 1),)))
 
 
 def test_an_append_whose_shard_is_trimmed_away_ends_as_unknown() -> None:

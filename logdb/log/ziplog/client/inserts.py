@@ -91,7 +91,8 @@ class Chunk:
 
 class Batch:
     """Records under way, in one message. `members`: of the view, the primary first. `open`: numbers that are not known
-    to be in the log; `refused`: those of them that are not. `acks`: by member, the GSN of each number."""
+    to be in the log; `refused`: those of them that are not; `stable`: numbers that are in the log for good. `acks`: by
+    member, the GSN of each number."""
 
     __slots__ = (
         "acks",
@@ -108,6 +109,7 @@ class Batch:
         "sequence",
         "shard",
         "size",
+        "stable",
         "version",
         "view",
     )
@@ -123,6 +125,7 @@ class Batch:
         self.version = min([chunk.version for chunk in chunks if chunk.version], default=0)
         self.open = set(range(sequence, sequence + len(self.records)))
         self.refused: set[int] = set()
+        self.stable: set[int] = set()
         self.acks: dict[Address, dict[int, int]] = {}
         self.resend_at = self.sent_at = 0
         self.is_asking = False
@@ -484,9 +487,10 @@ class InsertClient:
                     if number >= self._next:
                         raise ProtocolViolation(f"ZIP-5: record {number} was inserted, but never sent")
                     continue
-                if batch.shard != answer.shard:
-                    continue
+                if batch.shard != answer.shard or number in batch.refused or number not in batch.open:
+                    continue  # the acknowledgement may come after the refusal: its view has ended without the record
                 if answer.is_stable:
+                    batch.stable.add(number)
                     self._done(batch, number, gsn)
                 elif answer.view == batch.view and sender in batch.members:
                     batch.acks.setdefault(sender, {})[number] = gsn
@@ -528,7 +532,11 @@ class InsertClient:
                     self._end_batch(batch)
 
     def _end_batch(self, batch: Batch) -> None:
-        """When all is known about a batch: insert again what was refused, behind what was not."""
+        """When all is known about a batch: insert again what was refused, behind what was not.
+
+        The view has nothing behind a record that it lacks (ZIP-13). What was acknowledged there is lost, as records
+        may be that were acknowledged before they were synced (ZIP-12), and is inserted again too.
+        """
         if batch.open != batch.refused or (not batch.open and not batch.chunks):
             return
         chunks, batch.chunks = batch.chunks, []
@@ -538,16 +546,20 @@ class InsertClient:
         for chunk in chunks:
             numbers = range(at, at + len(chunk.indexes))
             at += len(chunk.indexes)
-            left = [index for index, number in zip(chunk.indexes, numbers, strict=True) if number in batch.open]
-            if left:
-                if left != list(chunk.indexes)[-len(left) :]:
-                    raise ProtocolViolation(f"ZIP-13: {left} of the records {chunk.indexes} of an append were refused")
-                gsn = max([batch.floor, *(chunk.append.gsns[index] for index in chunk.indexes)])
+            refused = min(batch.open.intersection(numbers), default=0)
+            if refused:
+                append, left = chunk.append, chunk.indexes[refused - numbers.start :]
+                if batch.stable.intersection(range(refused, numbers.stop)):
+                    raise ProtocolViolation(f"ZIP-13: record {refused} was refused, but not those behind it")
+                for index in left:
+                    append.left += append.gsns[index] > 0
+                    append.gsns[index] = append.shards[index] = 0
+                gsn = max([batch.floor, *(append.gsns[index] for index in chunk.indexes)])
                 for number in numbers:
                     self._open.pop(number, None)
                 for index in left:
-                    self._open[chunk.append.numbers[index]] = batch
-                self._route(Chunk(chunk.append, left, chunk.place, Floor(gsn, 0, batch.version)))
+                    self._open[append.numbers[index]] = batch
+                self._route(Chunk(append, left, chunk.place, Floor(gsn, 0, batch.version)))
         batch.open = set()
         self._send_collected(batch.shard, lingered=True)
 
