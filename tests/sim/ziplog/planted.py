@@ -29,7 +29,7 @@ CAUGHT_BY: dict[str, int] = {
     "ask one shard for its frontier": 4,
     "become stable before the view is established": 2,
     "begin a view with any member": 45,
-    "begin a view with what a restart has left": 130,
+    "begin a view with what a restart has left": 358,
     "begin an epoch inside the last one": 3,
     "believe a refusal of another view": 16,
     "believe the first member": 1,
@@ -38,16 +38,15 @@ CAUGHT_BY: dict[str, int] = {
     "count what an older journal has behind a view": 5,
     "forget shards that have left": 15,
     "forget what was before a view": 16,
-    "forget with a restart what was placed together": 1,
     "give ties to all shards": 1,
     "insert after any version": 23,
     "keep what the order has passed": 6,
     "keep what the source does not have": 11,
-    "keep what was placed with what the order has passed": 1,
     "let a shard join with one member": 8,
     "number the records of a run one after another": 1,
     "place again what comes again": 1,
     "place records when frozen": 5,
+    "place the last record of an insert first": 1,
     "place records without regard to the floor": 3,
     "roll back what was speculative": 7,
     "send what is not stable": 29,
@@ -176,18 +175,10 @@ def keep_what_the_order_has_passed(right: Right, self: ShardLog, end: int) -> in
     return 0
 
 
-@planted(ShardLog, "_forget_up_to", PLANTED)
-def keep_what_was_placed_with_what_the_order_has_passed(right: Right, self: ShardLog, end: int) -> Any:
-    for gsn, one in self.speculative.items():
-        self.speculative[gsn] = one._replace(last=gsn)
-    return right(self, end)
-
-
-@planted(ShardLog, "_replay", PLANTED)
-def forget_with_a_restart_what_was_placed_together(right: Right, self: ShardLog, journal: Any) -> None:
-    right(self, journal)
-    for gsn, one in self.speculative.items():
-        self.speculative[gsn] = one._replace(last=gsn)
+@planted(Inserts, "_acknowledge", PLANTED)
+def place_the_last_record_of_an_insert_first(right: Right, self: Inserts, message: Any, sender: str) -> Any:
+    first, records = right(self, message, sender) or (0, ())
+    return (first + len(records) - 1, records[-1:]) if records else None
 
 
 @planted(inserts, "placed_runs", PLANTED)
