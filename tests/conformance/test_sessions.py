@@ -20,6 +20,7 @@ from logdb.log.engine import ENGINES
 from tests.conformance.databases import IN_SESSIONS
 from tests.conformance.test_database_transactions import test_a_transaction_reads_one_snapshot
 from tests.harness.clusters import Cluster
+from tests.harness.worlds import TIMEOUT_S
 from tests.sim.engines import simulation_of
 
 WORLDS = IN_SESSIONS
@@ -103,7 +104,7 @@ def act(cluster: Cluster, name: str, given: list[int]) -> tuple[list[Write], lis
     it has read, and the number of its increments."""
     draw = random.Random(name)
     writes, snapshots, increments = list[Write](), list[Snapshot](), 0
-    db = logdb.connect(cluster.mapping, consistency="session")
+    db = logdb.connect(cluster.mapping, consistency="session", timeout=TIMEOUT_S)
     for step in range(STEPS):
         since = db.session
         match draw.choice(("put", "get", "read", "increment", "continue")):
@@ -127,7 +128,7 @@ def act(cluster: Cluster, name: str, given: list[int]) -> tuple[list[Write], lis
             case "continue" if given:
                 since = max(since, draw.choice(given[-3:]))
                 db.close()
-                db = logdb.connect(cluster.mapping, session=since)
+                db = logdb.connect(cluster.mapping, session=since, timeout=TIMEOUT_S)
         assert db.session >= since
     db.close()
     return writes, snapshots, increments
