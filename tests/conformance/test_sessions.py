@@ -43,8 +43,8 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a client has read at one version. `since`: its session before that, or one that it was given; `until`: its
-    session after that."""
+    """The rows that a client has read at one version. `since`: its session before that, or one that it was given;
+    `until`: its session after that."""
 
     since: int
     until: int

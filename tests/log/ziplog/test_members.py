@@ -271,7 +271,7 @@ def test_a_view_does_not_wait_for_a_server_that_has_lost_its_disk() -> None:
 
 
 def test_the_source_of_a_view_lacks_nothing_until_the_view_is_established() -> None:
-    """It was frozen with everything on its disk. The other one has restarted before, and returns with less."""
+    """The source was frozen with everything on its disk. The other one has restarted before, and returns with less."""
     state = a_log()
     recover(state, 2, 1)
     log = Reporting(state)

@@ -534,8 +534,8 @@ class InsertClient:
     def _end_batch(self, batch: Batch) -> None:
         """When all is known about a batch: insert again what was refused, behind what was not.
 
-        The view has nothing behind a record that it lacks (ZIP-13). What was acknowledged there is lost, as records
-        may be that were acknowledged before they were synced (ZIP-12), and is inserted again too.
+        The view has nothing behind a record that it lacks (ZIP-13). Records that were acknowledged there are lost, as
+        may happen to those that were not synced (ZIP-12), and are inserted again too.
         """
         if batch.open != batch.refused or (not batch.open and not batch.chunks):
             return
