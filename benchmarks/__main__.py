@@ -299,16 +299,25 @@ def fair_run(layout: str | None, engine: str, quick: bool, as_json: bool, scratc
 
 
 @main.command("client")
+@click.option("--cluster", "layout", type=click.Choice(("nodes", "processes")), help="Measure clients of a cluster.")
+@click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="Of the cluster.")
 @QUICK_RUN
 @AS_JSON
 @SCRATCH
-def client_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
-    """CPU time that a client's process takes for a transaction: of LogDB's clients, and of psycopg with PostgreSQL."""
+def client_run(layout: str | None, engine: str, quick: bool, as_json: bool, scratch: Path | None) -> None:
+    """CPU time that a client's process takes for a transaction: of LogDB's clients, and of psycopg with PostgreSQL.
+
+    With --cluster: of LogDB's clients at three nodes, or at a process for each server.
+    """
     from benchmarks import client
 
+    scale = client.QUICK if quick else client.FULL
     with working_in(scratch) as (directory, progress):
         directory.chmod(0o755)  # PostgreSQL runs as another user
-        measured = client.measure(directory, client.QUICK if quick else client.FULL, progress)
+        if layout is None:
+            measured = client.measure(directory, scale, progress)
+        else:
+            measured = client.measure_cluster(directory, layout, engine, scale, progress)
     click.echo(json.dumps([each._asdict() for each in measured]) if as_json else "\n".join(client.lines(measured)))
 
 
