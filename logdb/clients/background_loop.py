@@ -23,6 +23,8 @@ _loop: asyncio.AbstractEventLoop | None = None
 def shared_loop() -> asyncio.AbstractEventLoop:
     """The loop. Its thread is started by the first call."""
     global _loop  # noqa: PLW0603 - there is one for the process
+    if _loop is not None:
+        return _loop
     with _starting:
         if _loop is None:
             _loop = new_event_loop()
@@ -41,19 +43,63 @@ def _forget_loop() -> None:
 os.register_at_fork(after_in_child=_forget_loop)
 
 
+class _Handover:
+    """A coroutine that runs in a loop, while a thread waits."""
+
+    __slots__ = ("_done", "_task", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def start(self) -> None:
+        """Called in the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved: the thread may have been interrupted
+        self._done.release()
+
+    def result(self) -> Any:
+        """Wait for the result, in the thread. Raises the exception of the coroutine."""
+        self._done.acquire()
+        assert self._task is not None
+        return self._task.result()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the coroutine has."""
+        return self._task is not None and self._task.done()
+
+    def cancel(self) -> None:
+        """Called in the loop."""
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
+
+
 def in_shared_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None) -> T:
     """Run a coroutine there (or in `loop`) and wait for its result. Ctrl-C cancels it."""
-    future = asyncio.run_coroutine_threadsafe(work, loop or shared_loop())
+    handover = _Handover(work)
+    loop = loop or shared_loop()
     try:
-        return future.result()
+        loop.call_soon_threadsafe(handover.start)
+        result: T = handover.result()
     except BaseException:
-        future.cancel()
+        if not handover.has_ended:  # the thread was interrupted
+            loop.call_soon_threadsafe(handover.cancel)
         raise
+    return result
 
 
 def begin_in_shared_loop(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Start a coroutine there (or in `loop`), from any thread, also the loop's own; its result is ignored."""
-    asyncio.run_coroutine_threadsafe(work, loop or shared_loop())
+    (loop or shared_loop()).call_soon_threadsafe(_Handover(work).start)
 
 
 class LoopRunner:
