@@ -30,6 +30,7 @@ from logdb.backups import restoring, taking
 from logdb.backups.manifests import Backup
 from logdb.clients.background_loop import LoopRunner
 from logdb.clients.blocking_backend import BlockingBackend
+from logdb.clients.lazy_snapshot import RequestBackend
 from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
@@ -195,6 +196,7 @@ def _for_threads(db: Database) -> sync.Database:
     host = db._host
     if isinstance(host, CoroutineBackend):
         return sync.Database(host.embedded)
+    assert isinstance(host, RequestBackend)
     return sync.Database(BlockingBackend(host, LoopRunner(asyncio.get_running_loop())))
 
 

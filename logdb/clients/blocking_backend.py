@@ -1,4 +1,4 @@
-"""A Backend over any AsyncBackend: a runner runs its coroutines, in an event loop for which threads wait, or in the
+"""A Backend over a RequestBackend: a runner runs its coroutines, in an event loop for which threads wait, or in the
 thread that calls."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
 from logdb.api.results import Change
 from logdb.clients.background_loop import LoopRunner
+from logdb.clients.lazy_snapshot import RequestBackend
 from logdb.errors import DatabaseClosed
 from logdb.store.records import TxnId
 from logdb.system.forking import own
@@ -81,9 +82,9 @@ class BlockingReader:
 
 
 class BlockingBackend(BlockingReader):
-    """A Backend over an AsyncBackend. `open` makes one. `runner`: runs its coroutines."""
+    """A Backend over a RequestBackend. `open` makes one. `runner`: runs its coroutines."""
 
-    def __init__(self, backend: AsyncBackend, runner: Runner = SHARED_LOOP) -> None:
+    def __init__(self, backend: RequestBackend, runner: Runner = SHARED_LOOP) -> None:
         super().__init__(backend, runner)
         self._backend = backend
         self.path, self.read_only = backend.path, backend.read_only
@@ -91,7 +92,7 @@ class BlockingBackend(BlockingReader):
         own(self)
 
     @classmethod
-    def open(cls, opening: Coroutine[Any, Any, AsyncBackend], runner: Runner = SHARED_LOOP) -> BlockingBackend:
+    def open(cls, opening: Coroutine[Any, Any, RequestBackend], runner: Runner = SHARED_LOOP) -> BlockingBackend:
         """Wrap the backend that `opening` returns. Raises the exceptions of `opening`."""
         return cls(runner.run(opening), runner)
 
@@ -117,7 +118,6 @@ class BlockingBackend(BlockingReader):
     time_of = _blocking(AsyncBackend.time_of)
     history = _iterating(AsyncBackend.history)
     write = _blocking(AsyncBackend.write)
-    commit = _blocking(AsyncBackend.commit)
     outcome = _blocking(AsyncBackend.outcome)
     pins = _blocking(AsyncBackend.pins)
     measures = _blocking(AsyncBackend.measures)
@@ -127,8 +127,18 @@ class BlockingBackend(BlockingReader):
     checkpoint = _blocking(AsyncBackend.checkpoint)
 
     def begin_work(self, work: Workspace) -> BlockingReader:
-        """See `Backend.begin_work`."""
-        return BlockingReader(self._runner.run(_awaited(self._backend.begin_work(work))), self._runner)
+        """See `Backend.begin_work`: without a request, unless the transaction guards its writes."""
+        reader = self._backend.reader_of(work)
+        if work.guard_writes:
+            self._runner.run(_awaited(reader.begin(None)))
+        return BlockingReader(reader, self._runner)
+
+    def commit(self, work: Workspace) -> int:
+        """See `Backend.commit`."""
+        if not self._backend.closed and self._backend.ends_without_request(work):
+            self.end(work)
+            return work.snapshot
+        return self._runner.run(_awaited(self._backend.commit(work)))
 
     def new_txn_id(self) -> TxnId:
         """See `Backend.new_txn_id`."""

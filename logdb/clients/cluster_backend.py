@@ -327,7 +327,7 @@ class ClusterBackend(RequestBackend):
         return committed.version, verdict
 
     def reader_of(self, work: Workspace) -> ClusterReader:
-        """The reader of a transaction."""
+        """See `RequestBackend.reader_of`."""
         return ClusterReader(self, work)
 
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
@@ -378,6 +378,10 @@ class ClusterBackend(RequestBackend):
         if not self.closed:
             self.put(calls.LeaseVersion(holder, None), None)
 
+    def ends_without_request(self, work: Workspace) -> bool:
+        """See `RequestBackend.ends_without_request`: what was read is durable."""
+        return work.writes_nothing and work.speculated is None
+
     async def commit(self, work: Workspace) -> int:
         """See `Backend.commit`."""
         try:
@@ -390,7 +394,7 @@ class ClusterBackend(RequestBackend):
             raise DatabaseClosed(self.path, self.forked_from)
         if work.speculated is not None:
             return await self._commit_speculated(work, work.speculated)
-        if work.writes_nothing:
+        if self.ends_without_request(work):
             return work.snapshot
         self.speculation.forget_ranges(work.deletes)
         self.speculation.forget(work.folds)

@@ -8,11 +8,11 @@ from typing import Final
 
 import grpc
 
-from logdb.api.backend import AsyncBackend
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.blocking_backend import BlockingBackend
 from logdb.clients.cluster_backend import ClusterAccess, ClusterBackend
 from logdb.clients.connection import Connection
+from logdb.clients.lazy_snapshot import RequestBackend
 from logdb.clients.remote_backend import RemoteBackend
 from logdb.clients.server_connection import Answer, ServerConnection
 from logdb.clients.thread_connection import ThreadConnection
@@ -37,7 +37,7 @@ async def connect(
     placement: Placement | None = None,
     session: int | None = None,
     credentials: Credentials = NONE,
-) -> AsyncBackend:
+) -> RequestBackend:
     """The database of the first endpoint that answers, for the coroutines of this loop. Raises Unavailable,
     AccessDenied, ProtocolMismatch, ValueError."""
     cluster = await _cluster(endpoints, timeout_s, placement, session, credentials)

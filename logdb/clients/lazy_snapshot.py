@@ -24,16 +24,19 @@ class RequestBackend(AsyncBackend):
 
     async def begin_work(self, work: Workspace) -> AsyncReader:
         """See `Backend.begin_work`: the snapshot is taken with the first read."""
-        if self.closed:
-            raise DatabaseClosed(self.path, self.forked_from)
         reader = self.reader_of(work)
         if work.guard_writes:
             await reader.begin(None)
         return reader
 
     def reader_of(self, work: Workspace) -> LazySnapshotReader:
-        """The reader of a transaction."""
+        """The reader of a transaction. May be called in any thread. Raises DatabaseClosed."""
         return LazySnapshotReader(self, work)
+
+    def ends_without_request(self, work: Workspace) -> bool:
+        """Whether the transaction commits without a request: its version is its snapshot. May be called in any
+        thread."""
+        return False
 
     @abstractmethod
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
@@ -71,6 +74,9 @@ class LazySnapshotReader(AsyncReader):
     """
 
     def __init__(self, backend: RequestBackend, work: Workspace) -> None:
+        """Raises DatabaseClosed."""
+        if backend.closed:
+            raise DatabaseClosed(backend.path, backend.forked_from)
         self._backend, self._work = backend, work
         self._begun = False
         self._one_begin = asyncio.Lock()
