@@ -5,15 +5,15 @@ from __future__ import annotations
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.hedging import MAX_SAVED, MIN_BOUND_NS, MIN_SAMPLES, SHARE, SLOW_AFTER, Hedging
 from logdb.cluster.messages import Busy, Entries
-from logdb.cores.effects import MILLISECOND, SECOND
+from logdb.cores.effects import MILLISECOND, SECOND, Event, Send, TimerFired
 from tests.harness.stage import Client
 
 FOUND = Entries(((0, None),))
 
 
-def practised(queries: int = MIN_SAMPLES * 4) -> Client:
+def practised(queries: int = MIN_SAMPLES * 4, client: Client | None = None) -> Client:
     """A client whose queries took m1 about 2 ms."""
-    client = Client()
+    client = client or Client()
     for _ in range(queries):
         number = ask(client)
         client.wait(2 * MILLISECOND)
@@ -111,3 +111,16 @@ def test_the_bound_follows_the_times() -> None:
     for _ in range(round(3 / SHARE) + 1):
         hedging.answered(MILLISECOND)
     assert [hedging.may_send() for _ in range(4)] == [True, True, True, False]
+
+
+def test_answered_queries_do_not_wake_the_client() -> None:
+    fired = []
+
+    class Counted(Client):
+        def handle(self, event: Event) -> list[Send]:
+            if isinstance(event, TimerFired):
+                fired.append(self.now)
+            return super().handle(event)
+
+    practised(1_000, Counted())
+    assert len(fired) < 1_150, "one timer for each query, with which it is sent, and few others"

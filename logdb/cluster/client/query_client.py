@@ -7,7 +7,7 @@ that takes much longer than others is sent to a second server, too (`Hedging`); 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -33,6 +33,8 @@ OnAnswer = Callable[[int, Any], None]
 """Takes (version, result)."""
 SentRead = tuple[Read, int]
 """A read, and the number of the attempt."""
+SentReads = tuple[int, Address, list[SentRead]]
+"""Reads that were sent to a server in one message, and when something is to happen if they are not answered, in ns."""
 
 
 @dataclass(slots=True)
@@ -71,8 +73,10 @@ class QueryClient:
         self.pending: dict[int, PendingQuery] = {}
         self._unsent: list[int] = []
         self._flush = Timer(self._send)
+        self._sent: deque[SentReads] = deque()
+        self._timeout = Timer(self._time_out)
         self.hedging = Hedging()
-        self._to_hedge: deque[tuple[int, list[SentRead]]] = deque()
+        self._to_hedge: deque[SentReads] = deque()
         self._hedge = Timer(self._send_again)
 
     def ask(
@@ -156,38 +160,55 @@ class QueryClient:
     def _send_to(self, server: Address, reads: list[SentRead]) -> None:
         context = self._context
         context.send(server, Reads(tuple([read for read, _ in reads])))
-        attempts = [(read.number, attempt) for read, attempt in reads]
-        context.set_timer(
-            Timer(lambda: self._timed_out(attempts, server)), context.now + context.config.answer_timeout_ns
-        )
+        due = context.now + context.config.answer_timeout_ns
+        self._sent.append((due, server, reads))
+        if self._timeout.at is None:
+            context.set_timer(self._timeout, due)
         bound_ns = self.hedging.bound_ns
         if bound_ns is not None and len(self._servers) > 1 and bound_ns < context.config.answer_timeout_ns:
-            self._to_hedge.append((context.now + bound_ns, reads))
+            self._to_hedge.append((context.now + bound_ns, server, reads))
             if self._hedge.at is None:
                 context.set_timer(self._hedge, context.now + bound_ns)
 
+    def _take_due(self, sent: deque[SentReads]) -> Iterator[tuple[Address, list[int]]]:
+        """Remove from the front what is due, and what needs no timer because it is answered, or was sent again. Yields
+        for each message that is due its server and the queries without an answer."""
+        while sent:
+            due, server, reads = sent[0]
+            late = [
+                read.number
+                for read, attempt in reads
+                if (query := self.pending.get(read.number)) is not None and query.attempt == attempt
+            ]
+            if late and due > self._context.now:
+                return
+            sent.popleft()
+            if late:
+                yield server, late
+
     def _send_again(self) -> None:
         """Send the queries that are late to the next server, too, and look again after a quarter of the bound."""
-        now, late = self._context.now, dict[Address, list[Read]]()
-        while self._to_hedge and self._to_hedge[0][0] <= now:
-            for read, _ in self._to_hedge.popleft()[1]:
-                query = self.pending.get(read.number)
-                if query is not None and query.can_be_hedged and self.hedging.may_send():
+        late = dict[Address, list[Read]]()
+        for _, numbers in self._take_due(self._to_hedge):
+            for number in numbers:
+                query = self.pending[number]
+                if query.can_be_hedged and self.hedging.may_send():
                     query.second = next_of(query.server, self._servers)
-                    late.setdefault(query.second, []).append(self._read_of(read.number, query))
+                    late.setdefault(query.second, []).append(self._read_of(number, query))
         for server, reads in late.items():
             self._context.send(server, Reads(tuple(reads)))
         if self._to_hedge:
             assert self.hedging.bound_ns is not None
-            self._context.set_timer(self._hedge, max(self._to_hedge[0][0], now + self.hedging.bound_ns // 4))
+            look_at = self._context.now + self.hedging.bound_ns // 4
+            self._context.set_timer(self._hedge, max(self._to_hedge[0][0], look_at))
 
-    def _timed_out(self, attempts: list[tuple[int, int]], server: Address) -> None:
-        """Send the queries without an answer to the next server. Those sent again meanwhile have another timeout."""
-        pending = self.pending
-        late = [number for number, attempt in attempts if number in pending and pending[number].attempt == attempt]
-        if late:
+    def _time_out(self) -> None:
+        """Send the queries without an answer to the next server."""
+        for server, numbers in self._take_due(self._sent):
             self.leave(server)
-            self._queue(late, 0)
+            self._queue(numbers, 0)
+        if self._sent:
+            self._context.set_timer(self._timeout, self._sent[0][0])
 
     # ---- answers
 
@@ -230,3 +251,4 @@ class QueryClient:
     def check_invariants(self) -> None:
         """Raises AssertionError."""
         assert not self._unsent or self._flush.at is not None, "queries are queued, and no timer sends them"
+        assert not self._sent or self._timeout.at is not None, "queries were sent, and no timer ends the wait"
