@@ -17,6 +17,8 @@ PUBLIC = {"_replace", "_fields", "_asdict", "_exit", "_get_running_loop", "_set_
 
 LOOKS: dict[str, int] = {
     "cli/test_logs.py": 1,
+    "clients/test_background_loop.py": 1,
+    "clients/test_blocking_backend.py": 2,
     "clients/test_connecting.py": 2,
     "clients/test_speculation.py": 4,
     "cores/test_context.py": 1,
@@ -32,6 +34,7 @@ LOOKS: dict[str, int] = {
     "log/scalog/test_storage_membership.py": 2,
     "log/scalog/test_storage_replication.py": 1,
     "log/test_journals.py": 1,
+    "log/ziplog/test_members.py": 1,
     "security/test_server.py": 1,
     "server/test_large_values.py": 1,
     "server/test_limits.py": 1,
