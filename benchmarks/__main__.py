@@ -360,7 +360,9 @@ def _tpcc_embedded(quick: bool, as_json: bool, scratch: Path | None) -> None:
 @click.argument(
     "parts",
     nargs=-1,
-    type=click.Choice(["served", "cost", "hops", "leader", "node-multipaxos", "node-scalog", "node-ziplog", "shards"]),
+    type=click.Choice(
+        ["served", "cost", "hops", "leader", "node-corfu", "node-multipaxos", "node-scalog", "node-ziplog", "shards"]
+    ),
 )
 @QUICK_RUN
 @AS_JSON

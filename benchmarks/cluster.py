@@ -182,6 +182,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Path, bool, Progress], Found]]] = {
     "cost": ("Cost of a committed transaction by role", _cost),
     "hops": ("A commit with one client, hop by hop", _hops),
     "leader": ("The ordering layer's leader is killed", _leader),
+    "node-corfu": ("A node of three is killed, Corfu", _node("corfu")),
     "node-multipaxos": ("A node of three is killed, Multi-Paxos", _node("multipaxos")),
     "node-scalog": ("A node of three is killed, Scalog", _node("scalog")),
     "node-ziplog": ("A node of three is killed, Ziplog", _node("ziplog")),

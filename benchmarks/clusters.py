@@ -17,13 +17,14 @@ from typing import Final, NamedTuple
 
 from logdb.errors import Unavailable
 from logdb.log import connect
-from logdb.log.engine import ENGINES
+from logdb.log.engine import ENGINES, all_engines
 from tests.harness.ports import free_addresses
 
 TICKS_S = os.sysconf("SC_CLK_TCK")
 READY_S = 30
 FOUNDERS: Final = ("ordering", "replica", "node")
-ROLES = ("ordering", "storage", "aggregator", "replica", "mapping")
+ROLES = ("ordering", "storage", "sequencer", "aggregator", "replica", "mapping")
+LETTERS: Final = {role.name: role.letter for engine in all_engines() for role in engine.roles.values()}
 SERVE: Final = (sys.executable, "-P", "-m", "logdb_cli", "serve")
 
 
@@ -36,6 +37,7 @@ class Shape(NamedTuple):
 
     ordering: int = 1
     storage: int = 1
+    sequencer: int = 0
     aggregator: int = 0
     mapping: int = 0
     failures: int = 0
@@ -50,6 +52,7 @@ PROCESSES: Final[Mapping[str, Shape]] = {
     "scalog": Shape(ordering=3, storage=4, mapping=1, failures=1, shards=2),
     "multipaxos": Shape(ordering=0, storage=0, replica=3, mapping=1, engine="multipaxos"),
     "ziplog": Shape(ordering=3, storage=4, mapping=1, failures=1, shards=2, engine="ziplog"),
+    "corfu": Shape(ordering=3, storage=4, sequencer=1, mapping=1, failures=1, shards=2, engine="corfu"),
 }
 """A process for each server."""
 
@@ -59,9 +62,9 @@ def nodes_of(engine: str, nodes: int) -> Shape:
     if engine == "multipaxos":
         return Shape(ordering=0, storage=0, replica=nodes, mapping=nodes, engine=engine, nodes=nodes)
     policy = "mask" if engine == "scalog" else ""
-    return Shape(
-        ordering=nodes, storage=nodes, mapping=nodes, failures=nodes // 2, engine=engine, policy=policy, nodes=nodes
-    )
+    sequencers = nodes if engine == "corfu" else 0
+    shape = Shape(ordering=nodes, storage=nodes, mapping=nodes, failures=nodes // 2, engine=engine, policy=policy)
+    return shape._replace(nodes=nodes, sequencer=sequencers)
 
 
 class Cluster:
@@ -75,7 +78,11 @@ class Cluster:
         path.mkdir(parents=True, exist_ok=True)
         self.path, self.shape, self._serve = path, shape, serve
         kinds = ("node",) if shape.nodes else ROLES
-        self.roles = {f"{role[0]}{number}": role for role in kinds for number in range(1, _count(shape, role) + 1)}
+        self.roles = {
+            f"{LETTERS.get(role, role[0])}{number}": role
+            for role in kinds
+            for number in range(1, _count(shape, role) + 1)
+        }
         self._config = path / "cluster.toml"
         free = free_addresses()
         self.addresses = {name: next(free) for name in self.roles}

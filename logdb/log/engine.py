@@ -29,7 +29,7 @@ from logdb.log.requests import ClientConfig, Configuration
 if TYPE_CHECKING:
     from logdb.log import paxos
 
-ENGINES: Final = ("scalog", "multipaxos", "ziplog")
+ENGINES: Final = ("scalog", "multipaxos", "ziplog", "corfu")
 """The folder names of all engines. The first is the default of a `cluster.toml` without the key `engine`."""
 
 ENGINE_OF_NODES: Final = ENGINES[1]

@@ -10,7 +10,7 @@ from tests.harness.ports import free_addresses
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 EXPECTED = """\
-['ordering', 'storage', 'aggregator', 'replica', 'keeper', 'mapping', 'node']
+['ordering', 'storage', 'aggregator', 'replica', 'sequencer', 'keeper', 'mapping', 'node']
 counter keeper 1
 [1, 2] 2
 2 [('k1', 'keeper', 'leads')]
@@ -19,7 +19,7 @@ counter keeper 1
 4 [('k1', 'keeper', 'leads')]
 [5]
 b:1 runs the log counter, a:1 runs scalog: they must have the same `engine` in their cluster.toml
-3: engine must be one of "scalog", "multipaxos", "ziplog", "counter"; it is 'none'
+3: engine must be one of "scalog", "multipaxos", "ziplog", "corfu", "counter"; it is 'none'
 4: step must be a number from 1 to 1,000; it is 0
 3: policy is not a key of [cluster]; its keys are checkpoint_mib, checkpoint_s, cold, compact_above, data, decide_ms, \
 engine, keep_decisions, name, shards, step, sweep_ms
