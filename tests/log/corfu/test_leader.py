@@ -147,6 +147,17 @@ def test_a_change_with_wrong_fields_is_rejected(kind: str, numbers: tuple[int, .
     assert [(type(one), one.request) for one in leader.commands] == [(c.Reject, 9)]
 
 
+def test_a_new_leader_rejects_a_change_for_lack_of_spares_when_all_of_them_have_reported() -> None:
+    """Before, one that has not reported may be what the change needs."""
+    state = with_a_shard(spares=1)
+    leader = Leader(AuxiliaryConfig("o1", ("o1",), units=2), [], now=0)
+    leader.on_change(ChangeRequest(9, "AddShard", ()), state, 1)
+    assert leader.commands == []
+    report(leader, state, 3, 1)
+    leader.on_change(ChangeRequest(9, "AddShard", ()), state, 1)
+    assert leader.commands == [c.Reject(9, "there are too few spare servers")]
+
+
 def test_a_change_without_a_number_is_ignored() -> None:
     """0 means in a command that no client has requested a change."""
     state = with_a_shard(spares=2)

@@ -139,8 +139,9 @@ class Leader:
         if not error:
             self._changes[request.request] = request
             self.look(state, now)
-        elif self._is_settled(now):  # else a spare may still report, and the client repeats its request
+        elif self._is_settled(now) or all(self._is_alive(one.server, now) for one in state.spares()):
             self._propose(request.request, c.Reject(request.request, error), now)
+        # Else a spare may still report, and the client repeats its request.
 
     def _with_spares(self, request: ChangeRequest, state: ProjectionState, now: int) -> tuple[int, ...]:
         """The fields of a change, with spare units where the client has named none; 0 if there are too few."""
