@@ -22,9 +22,11 @@ import logdb.log
 from logdb.admin.layout import FILE, Layout
 from logdb.admin.processes import running
 from logdb.log.engine import ENGINE_OF_NODES, ENGINES, engine_of
+from logdb.log.requests import AddReplica
 from logdb.system.directories import holding_process, lock
 from tests.cli.test_processes import started
 from tests.harness.ports import free_addresses, free_ports
+from tests.sim.engines import simulation_of
 
 WAIT_S = 120
 PATIENT = ("--set", "suspect_after_ms=20000", "--set", "straggle_after_ms=60000", "--set", "election_ms=2000")
@@ -172,6 +174,38 @@ def test_a_cluster_of_equal_nodes(path: Path, engine: str) -> None:
     assert "has --nodes 3, not 5" in call("up", "--dir", path, "--nodes", 5, code=2)
     others = next(name for name in ENGINES if name != engine)
     assert f"has --engine {engine}, not {others}" in call("up", "--dir", path, "--engine", others, code=2)
+
+
+CHANGING = [name for name in ENGINES[1:] if AddReplica in simulation_of(name).CHANGES]
+
+
+@pytest.mark.parametrize("engine", CHANGING)
+def test_the_shards_of_another_engine_are_changed(path: Path, engine: str) -> None:
+    """The first engine is that of `test_a_cluster_from_its_beginning_to_its_end`."""
+    patient = ("--set", "suspect_after_ms=20000", "--set", "election_ms=2000")
+    shape = ("--engine", engine, "--shards", 1, "--replicas", 2, "--ordering", 1, "--mapping", 1, *patient)
+    up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), *shape))
+    with logdb.connect(up["endpoints"]) as db:
+        versions = [db.put(b"%d" % number, b"x") for number in range(3)]
+        assert call("add-shard", "--dir", path) == "shard 2 accepts appends\n"
+        assert call("finalize-shard", "--dir", path, 1) == "shard 1 accepts no more appends\n"
+        versions += [db.put(b"%d" % number, b"x") for number in range(3, 6)]
+        before = shards(status("--dir", path))
+        assert [before[number][0] for number in (1, 2)] == ["finalized", "live"]
+        gone, *_ = sorted(before[2][1])
+        assert json.loads(call("replace-server", "--json", "--dir", path, gone))["shard"] == 2
+        assert "only a finalized one can have more replicas" in call("add-replica", "--dir", path, 2, code=3)
+        assert json.loads(call("add-replica", "--json", "--dir", path, 1))["shard"] == 1
+        versions.append(db.put(b"6", b"x"))
+        assert [change.version for change in db.watch(since=0, timeout=0)] == versions == sorted(versions)
+    seen = status("--dir", path)
+    assert all(server["alive"] for server in seen["servers"])
+    assert {server["name"]: server["process"] for server in seen["servers"]} == processes(path)
+    after = shards(seen)
+    assert (len(after[1][1]), len(after[2][1])) == (3, 2)
+    assert gone not in after[2][1]
+    assert call("down", "--dir", path).startswith(f"stopped {len(seen['servers'])} processes; ")
+    assert processes(path) == {}
 
 
 def test_a_storage_server_of_a_node_is_replaced_alone(path: Path) -> None:

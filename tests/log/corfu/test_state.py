@@ -112,8 +112,8 @@ def command_for(state: ProjectionState, draw: Random, number: int) -> c.Command:
 
 def test_a_change_is_carried_out_once() -> None:
     state = with_units(2)
-    for server in (1, 2):
-        state.apply(c.NewEpoch(state.epoch, (), 0, 0, 0, "q1", 7, (), 9, "AddShard", (server,)))
+    for sealed, server in (((), 1), ((1,), 2)):
+        state.apply(c.NewEpoch(state.epoch, sealed, 0, 0, 0, "q1", 7, (), 9, "AddShard", (server,)))
     assert [one.shard for one in state.view().shards] == [1]
 
 
@@ -122,3 +122,14 @@ def test_the_time_of_an_epoch_is_that_of_the_latest_record() -> None:
     for time in (30, 20):
         state.apply(c.NewEpoch(state.epoch, (), 0, 0, time, "q1", 7, (), 0, "", ()))
     assert state.view().time == 30
+
+
+def test_a_unit_is_complete_when_it_has_copied_its_own_entries() -> None:
+    """Not when another one that joined at the same time has."""
+    state = with_units(3)
+    change(state, "AddShard", 1)
+    state.shards[1] = state.shards[1]._replace(size=3)
+    state.apply(c.NewEpoch(state.epoch, (1,), 4, gsn_at(4), 0, "q1", 7, ((1, 2), (1, 3)), 0, "", ()))
+    state.apply(c.Copied(2, 5))
+    assert [(unit.server, unit.since) for unit in state.shards[1].units] == [(1, 0), (2, 0), (3, 5)]
+    assert state.shards[1].joining == (3,)

@@ -1,0 +1,107 @@
+"""Bugs that the simulator seldom meets, and the tests of single cores that fail with them. Those that it catches are in
+`tests/sim/corfu/planted.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logdb.log.corfu.auxiliary.state import ProjectionState
+from logdb.log.corfu.client.appends import AppendClient
+from logdb.log.corfu.client.reads import CompletePositions
+from logdb.log.corfu.messages import HighestRequest, Seal, Update
+from logdb.log.corfu.projection import ShardConfig
+from logdb.log.corfu.sequencer.sequencer import Sequencer
+from logdb.log.corfu.storage.copier import Copier
+from logdb.log.corfu.storage.unit import StorageUnit
+from tests.harness import planting
+from tests.harness.planting import Plants, Wrong
+from tests.log.corfu import test_client, test_sequencer, test_state, test_unit
+
+PLANTED: Plants = {}
+CAUGHT_BY: dict[str, Callable[[], None]] = {}
+"""The test that fails with each bug."""
+Right = Callable[..., Any]
+
+SEALED = test_unit.test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_earlier_epoch
+COPIED = test_unit.test_a_unit_reports_a_copy_when_it_is_durable
+NAMED = test_sequencer.test_a_sequencer_assigns_nothing_in_an_epoch_that_does_not_name_it
+GROWING = test_sequencer.test_positions_and_times_grow_and_a_repeated_request_gets_the_same
+READ = test_client.test_a_record_is_read_from_the_last_unit_unless_its_entry_is_known_to_be_complete
+
+
+def planted(owner: Any, method: str, test: Callable[[], None]) -> Callable[[Wrong], Wrong]:
+    """As `planting.planted`, for a bug with which `test` fails."""
+
+    def plant(wrong: Wrong) -> Wrong:
+        CAUGHT_BY[planting.name_of(wrong)] = test
+        return planting.planted(owner, method, PLANTED)(wrong)
+
+    return plant
+
+
+@planted(StorageUnit, "_on_seal", SEALED)
+def report_no_time(right: Right, self: StorageUnit, message: Seal, sender: str, now: int) -> None:
+    time, self.store.time = self.store.time, 0
+    right(self, message, sender, now)
+    self.store.time = time
+
+
+@planted(Copier, "on_persisted", COPIED)
+def report_a_copy_that_is_not_durable(right: Right, self: Copier) -> None:
+    if self._end:
+        self.copied = self._since
+
+
+@planted(ProjectionState, "_begin_epoch", test_state.test_a_change_is_carried_out_once)
+def carry_out_a_change_again(right: Right, self: ProjectionState, command: Any) -> Any:
+    self.results.pop(command.request, None)
+    return right(self, command._replace(epoch=self.epoch))
+
+
+@planted(ProjectionState, "_copied", test_state.test_a_unit_is_complete_when_it_has_copied_its_own_entries)
+def complete_every_unit_of_the_shard(right: Right, self: ProjectionState, command: Any) -> None:
+    config = self.shards.get(self.servers[command.server].shard)
+    for unit in config.units if config is not None else ():
+        right(self, command._replace(server=unit.server, since=unit.since))
+
+
+@planted(Sequencer, "_on_update", NAMED)
+def assign_positions_without_being_named(right: Right, self: Sequencer, update: Update, sender: str, now: int) -> None:
+    view = update.view._replace(nonce=self.nonce)
+    right(self, update._replace(view=view), sender, now)
+
+
+@planted(Sequencer, "_assign", GROWING)
+def assign_the_time_of_the_clock(right: Right, self: Sequencer, request: Any, now: int) -> Any:
+    self.time = 0
+    return right(self, request, now)
+
+
+@planted(AppendClient, "_assigned", test_client.test_a_token_counts_only_in_its_epoch)
+def use_a_token_in_a_later_epoch(right: Right, self: AppendClient, answer: Any, sender: str) -> Any:
+    view = self._auxiliary.view
+    return right(self, answer._replace(epoch=view.epoch) if hasattr(answer, "positions") else answer, sender)
+
+
+@planted(CompletePositions, "__contains__", READ)
+def read_from_any_unit(right: Right, self: CompletePositions, position: int) -> bool:
+    return True
+
+
+@planted(ShardConfig, "chain", READ)
+def read_from_units_that_still_copy(right: Right, self: ShardConfig, position: int) -> Any:
+    return self.units
+
+
+@planted(StorageUnit, "_on_highest", SEALED)
+def answer_for_a_sealed_epoch(right: Right, self: StorageUnit, message: HighestRequest, sender: str, now: int) -> None:
+    right(self, message._replace(epoch=1 << 40), sender, now)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_caught(name: str) -> None:
+    with PLANTED[name](), pytest.raises((AssertionError, ValueError)):
+        CAUGHT_BY[name]()
