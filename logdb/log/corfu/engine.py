@@ -185,6 +185,7 @@ OPERATIONS: Final = Operations(
     shard_size=lambda config: config.failures + 1,
     policy_of=lambda config: "",
     storage_role=STORAGE.name,
+    members_on_nodes=lambda nodes: nodes // 2 + 1,
     tail_request=m.TailRequest,
     view_request=m.ViewRequest,
     frontier_of=lambda answer: answer if isinstance(answer, m.TailResponse) else None,

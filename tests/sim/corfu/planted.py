@@ -32,7 +32,7 @@ CAUGHT_BY: dict[str, int] = {
     "fill ahead of the sequencer": 164,
     "fill no hole": 11,
     "fill with junk what the head has": 2,
-    "find half written entries": 1,
+    "find half written entries": 2,
     "forget the sealed epoch in a restart": 160,
     "join a unit as complete": 2,
     "keep units that are not sealed": 10,
