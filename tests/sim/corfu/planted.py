@@ -129,9 +129,6 @@ def join_a_unit_as_complete(
     right(self, shard, number, is_new=True)
 
 
-# ---- the sequencer
-
-
 # ---- a client
 
 

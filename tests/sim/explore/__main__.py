@@ -5,26 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from logdb.log.engine import engine_of
 from tests.harness.progress import showing_progress
 from tests.sim.engines import ENGINES, module_of
 from tests.sim.explore.machine import Search, Wrong, search
-
-EXPLORED: Final = [name for name in ENGINES if find_spec(f"{engine_of(name).simulation}.scenario")]
-"""The engines with a scenario."""
 
 
 @click.command()
 @click.option("--states", default=300_000, show_default=True, help="Maximum number of distinct states of each search.")
 @click.option("--only", help="One of the searches, by its name in the table.")
-@click.option("--engine", type=click.Choice(EXPLORED), default=EXPLORED[0], show_default=True)
+@click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True)
 def main(states: int, only: str | None, engine: str) -> None:
     """Try every order in which a few things can happen to a small cluster of real cores."""
     console = Console()

@@ -39,6 +39,38 @@ class Wrong(Exception):
     """A state that violates an invariant."""
 
 
+class Replayed:
+    """A core with functions in its state, which cannot be packed: its events are, and are handled again."""
+
+    def __init__(
+        self, build: Build, journals: Mapping[str, Journal], events: Sequence[tuple[Event | None, int]] = ()
+    ) -> None:
+        self._build, self._journals = build, journals
+        self._events: list[tuple[Event | None, int]] = []
+        self.core = build(journals)
+        for event, now in events:
+            self._do(event, now)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Replayed, (self._build, self._journals, tuple(self._events))
+
+    def _do(self, event: Event | None, now: int) -> list[Effect]:
+        self._events.append((event, now))
+        return self.core.start(now) if event is None else self.core.handle(event, now)
+
+    def start(self, now: int) -> list[Effect]:
+        """Start the core."""
+        return self._do(None, now)
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """Have the core handle an event."""
+        return self._do(event, now)
+
+    def check_invariants(self) -> None:
+        """Those of the core."""
+        self.core.check_invariants()
+
+
 class Node(NamedTuple):
     """One node between two events. `journals`: name -> (first, durable end, records). `timers`: name -> when."""
 
@@ -113,10 +145,14 @@ def frozen(value: Any, known: dict[int, Any] | None = None) -> Any:
         return value.name
     if isinstance(value, random.Random):
         return None
-    if callable(value) and hasattr(value, "__qualname__"):
-        return value.__qualname__
+    if kind is Replayed:
+        return frozen(value.core, known)
     if id(value) in known:
         return known[id(value)]
+    if callable(value) and hasattr(value, "__qualname__"):
+        known[id(value)] = value.__qualname__
+        cells = getattr(value, "__closure__", None) or ()
+        return (value.__qualname__, *(frozen(cell.cell_contents, known) for cell in cells))
     known[id(value)] = kind.__name__
     fields = tuple((name, frozen(getattr(value, name, None), known)) for name in names_of(kind, value))
     known[id(value)] = hash((kind.__name__, fields))
