@@ -169,3 +169,22 @@ def test_a_change_without_a_number_is_ignored() -> None:
     for kind, numbers in (("AddShard", (3, 4)), ("Trim", (5,))):
         leader.on_change(ChangeRequest(0, kind, numbers), state, 1)
     assert (out, leader.commands) == ([], [])
+
+
+def test_a_change_that_was_carried_out_ends_no_other_epoch() -> None:
+    """One more shard would be possible, with the spare unit that is left."""
+    state = with_a_shard(spares=2)
+    out: list[Effect] = []
+    leader = Leader(CONFIG, out, now=0)
+    for server in range(1, 5):
+        report(leader, state, server, 1)
+    leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
+    leader.on_change(ChangeRequest(10, "AddShard", ()), state, 1)
+    for server in (1, 2):
+        leader.on_sealed(Sealed(server, state.epoch, 4, 0, 0), state, 1)
+    (command,) = leader.commands
+    out.clear()
+    state.apply(command)
+    leader.on_applied(command, state, 1)
+    assert len(state.shards) == 2
+    assert [one for one in out if isinstance(one, Send) and isinstance(one.message, Seal)] == []

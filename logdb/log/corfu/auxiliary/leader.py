@@ -89,6 +89,7 @@ class Leader:
 
     def on_applied(self, command: c.Command, state: ProjectionState, now: int) -> None:
         """A command was applied: send the projection to those that wait for it."""
+        self._changes = {number: one for number, one in self._changes.items() if number not in state.results}
         if isinstance(command, c.NewEpoch):
             self._sealing = None
             for server in state.servers.values():
@@ -98,7 +99,6 @@ class Leader:
             if found is not None:
                 self._out.append(Send(state.sequencer, Update(0, found[0].nonce, state.view(), False)))
             self.look(state, now)
-        self._changes = {number: one for number, one in self._changes.items() if number not in state.results}
 
     # ---- who is there
 
