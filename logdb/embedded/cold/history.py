@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -13,11 +14,12 @@ from logdb.backups.places import DirectoryPlace, Place, place_of
 from logdb.embedded.cold.tier import ColdTier, Era
 from logdb.embedded.cold.tiered_log import SegmentCache, TieredLog
 from logdb.embedded.cold.uploader import Uploader
-from logdb.embedded.cold.views import View, Views
+from logdb.embedded.cold.views import View
 from logdb.embedded.directory import Directory
 from logdb.embedded.external_leases import make_folder, process_owner, remove_folder, sweep
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import ColdTierError, VersionTrimmed
+from logdb.store.kept_views import KeptViews
 from logdb.store.values import Values
 from logdb.system.forking import own
 
@@ -58,7 +60,8 @@ class ColdHistory:
         cache_bytes = CACHED_OVERLAYS * machine.overlay_bytes
         self._cache = SegmentCache(self.tier, self._scratch, cache_bytes)
         self.log = TieredLog(machine, self.tier, self._cache)
-        self._views = Views(machine, self.tier, self.log, self._scratch, cache_bytes)
+        self._views = KeptViews[View](cache_bytes)
+        self._folded = itertools.count(1)
         self.uploader = Uploader(machine, self.tier) if writable else None
         self.values = Values(self.log.read_record)
         self._folder: Path | None = None
@@ -105,8 +108,15 @@ class ColdHistory:
     def at(self, version: int) -> Iterator[View]:
         """Reads of a version before the local floor, for the block. Raises VersionTrimmed, Corruption,
         Unavailable."""
-        with self._views.at(self.check(version)) as view:
+        era, following = self.log.manifest().era_of(self.check(version))
+        next_at = self._machine.coordinator.compacted_at if following is None else following.compacted_at
+        through = max(version, era.compacted_at, next_at - 1)
+        with self._views.use((era.first, through), lambda: self._fold(era, through)) as view:
             yield view
+
+    def _fold(self, era: Era, through: int) -> View:
+        folder = self._scratch() / f"view-{next(self._folded)}"
+        return View(self._machine, self.log, self.tier.log_id, era, through, folder)
 
     def versions(self, key: bytes, at: int, floor: int) -> Iterator[tuple[int, bytes | None]]:
         """(version, value) of a key, newest first, from version `at` back. Versions from `floor` on, but the one that

@@ -7,16 +7,13 @@ Its map is a checkpoint in a folder, and values that are not in the map are read
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
 
 from logdb.embedded.checkpointer import Checkpointer
-from logdb.embedded.cold.tier import ColdTier, Era
+from logdb.embedded.cold.tier import Era
 from logdb.embedded.cold.tiered_log import TieredLog
 from logdb.embedded.reads import Reads
 from logdb.embedded.snapshots import Snapshots
@@ -25,10 +22,6 @@ from logdb.log.contract import LogRecord, OrderedLog
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.records import COMPACTION, Decision
 
-MIN_VIEWS: Final = 4
-"""Number of views that are kept whatever their size."""
-MAX_VIEWS: Final = 64
-"""Maximum number of views that are not in use: each has open files."""
 STRETCH: Final = 50_000
 """Number of records folded between two checks of the overlay."""
 
@@ -100,66 +93,3 @@ class View(Reads):
         self.machine.closed = True
         self._checkpoint.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-class Views:
-    """The views of one database, folded when they are needed: the last ones that were used are kept, up to `max_bytes`,
-    because each fold fetches the segments of its era again. `make_folder`: see `SegmentCache`."""
-
-    def __init__(
-        self, machine: StateMachine, tier: ColdTier, log: TieredLog, make_folder: Callable[[], Path], max_bytes: int
-    ) -> None:
-        self._machine, self._tier, self._log, self._make_folder = machine, tier, log, make_folder
-        self._max_bytes = max_bytes
-        self._views: OrderedDict[tuple[int, int], View] = OrderedDict()
-        self._lock = threading.Lock()
-        self._folding = threading.Lock()
-        self._folded = 0
-        self._closed = False
-
-    @contextlib.contextmanager
-    def at(self, version: int) -> Iterator[View]:
-        """A view that has a version, for the block. The version is one of the tier, before the local floor. Raises
-        Corruption, Unavailable."""
-        era, following = self._log.manifest().era_of(version)
-        next_at = self._machine.coordinator.compacted_at if following is None else following.compacted_at
-        view = self._kept(era, max(version, era.compacted_at, next_at - 1))
-        try:
-            yield view
-        finally:
-            with self._lock:
-                view.users -= 1
-                self._drop_old()
-
-    def _kept(self, era: Era, through: int) -> View:
-        name = era.first, through
-        with self._folding:
-            with self._lock:
-                view = self._views.get(name)
-                if view is not None:
-                    self._views.move_to_end(name)
-                    view.users += 1
-                    return view
-            self._folded += 1
-            folder = self._make_folder() / f"view-{self._folded}"
-            view = View(self._machine, self._log, self._tier.log_id, era, through, folder)
-            with self._lock:
-                view.users = 1
-                self._views[name] = view
-                self._drop_old()
-            return view
-
-    def _drop_old(self) -> None:
-        for name in [name for name, view in self._views.items() if not view.users]:
-            if self._closed or self._are_too_many():
-                self._views.pop(name).close()
-
-    def _are_too_many(self) -> bool:
-        number, size = len(self._views), sum(view.size_bytes for view in self._views.values())
-        return number > MAX_VIEWS or (number > MIN_VIEWS and size > self._max_bytes)
-
-    def close(self) -> None:
-        """Remove the views, those in use when their reads end."""
-        with self._lock:
-            self._closed = True
-            self._drop_old()
