@@ -155,6 +155,8 @@ class RemoteSource(SnapshotSource, Generic[H]):
             return version, Floor(since), await self._lay_out(version, since + 1, None, request.part_bytes, since)
         try:
             floor = await self._lease_floor(holder)
+            if (needed := version if since is None else since) < floor.version:
+                raise VersionTrimmed(needed, floor.version)  # the log does not have it
             await host.at(version)  # a compaction may have passed it before the lease
             if since is not None:
                 await host.at(since)
