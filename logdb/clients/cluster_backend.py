@@ -7,6 +7,7 @@ certain. This module sends the core requests, and makes the results of `Backend`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
@@ -32,6 +33,7 @@ from logdb.errors import (
     LogDBError,
     NotANumber,
     Unavailable,
+    VersionTrimmed,
 )
 from logdb.log.contract import LogFailed
 from logdb.log.engine import ENGINES, MAX_HEADER_BYTES, Right, engine_of
@@ -196,7 +198,7 @@ class ClusterBackend(RequestBackend):
 
     async def oldest(self) -> int:
         """See `Backend.oldest`."""
-        floor: Floor = await self.call(calls.Oldest())
+        floor: Floor = await self.call(calls.Oldest(in_cold_tier=True))
         return floor.version
 
     async def at(self, version: int) -> int:
@@ -217,6 +219,10 @@ class ClusterBackend(RequestBackend):
         """See `Backend.time_of`."""
         await self.at(version)
         record = await self.call(calls.RecordAt(version))
+        if record is None and version:
+            with contextlib.suppress(VersionTrimmed):
+                page = await self.call(calls.ColdCommits(version - 1))
+                return next((commit.time for commit in page.commits if commit.version == version), None)
         return None if record is None else record.time
 
     # ---- reading

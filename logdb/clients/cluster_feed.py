@@ -2,8 +2,9 @@
 
 Commit records come from the storage servers, in the order of the log and without gaps (SCA-11), large values from their
 shards. A mapping server returns which commit records of a batch were not applied; that follows from the log alone, so
-any server can answer. No server has state for a feed: any client can resume after any version. The feeds of a client
-share the end of the log (`ClusterTail`).
+any server can answer. Commits that were trimmed it returns from the cold tier, if the cluster has one. No server has
+state for a feed: any client can resume after any version. The feeds of a client share the end of the log
+(`ClusterTail`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from logdb.clients.cluster_tail import ClusterTail, applied_commits, started
 from logdb.clients.core_client import unwrap
 from logdb.clients.folded_commits import folded_values
 from logdb.cluster.client import requests as calls
+from logdb.cluster.messages import COLD_SHARD, CommitPage
 from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, Trimmed
-from logdb.store.recent_commits import WatchedCommit, watched_commits
-from logdb.store.records import COMMIT, Place, Value
+from logdb.store.recent_commits import OrderedCommit, WatchedCommit, watched_commits
+from logdb.store.records import COMMIT, Place, Value, decode_commit
 from logdb.store.watched import Watched
 
 FOLDED_BYTES: Final = 100
@@ -52,7 +54,8 @@ class ClusterFeed(AsyncChangeFeed):
     """Commits after `since` (None: from now on) that write a watched key. `tail`: has the newest commits. `on_end`:
     called when it is closed.
 
-    `_seen`: all changes up to this version have been returned; `_read`: have been read.
+    `_seen`: all changes up to this version have been returned; `_read`: have been read. `_is_cold`: the next ones are
+    read from the cold tier, since the log was trimmed.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class ClusterFeed(AsyncChangeFeed):
         self._seen = self._read = self._subscription = 0
         self._ready: deque[Change] = deque()
         self._batch: Batch | None = None
-        self._closed = False
+        self._closed = self._is_cold = False
         self._beginning = started(self._begin(since))
         self._stepping: asyncio.Task[None] | None = None
 
@@ -137,17 +140,39 @@ class ClusterFeed(AsyncChangeFeed):
 
     async def _take(self) -> None:
         """Read the next batch. A batch whose aborted commits could not be read is kept for the next attempt."""
-        shared = None if self._batch is not None else await self._shared()
-        if shared is not None:
-            end, commits = shared
-            self._unsubscribe()
-        else:
-            batch = self._batch = self._batch or await self._next()
-            end, commits = batch.end, await self._watched_of(batch)
+        if not self._is_cold:
+            try:
+                end, commits = await self._from_log()
+            except VersionTrimmed:
+                self._unsubscribe()
+                self._batch, self._is_cold = None, True
+        if self._is_cold:
+            end, commits = await self._from_cold_tier()
         self._ready.extend(await self._changes(commits))
         self._batch, self._read = None, end - 1
         if not self._ready:
             self._seen = self._read
+
+    async def _from_log(self) -> tuple[int, list[WatchedCommit]]:
+        shared = None if self._batch is not None else await self._shared()
+        if shared is not None:
+            self._unsubscribe()
+            return shared
+        batch = self._batch = self._batch or await self._next()
+        return batch.end, await self._watched_of(batch)
+
+    async def _from_cold_tier(self) -> tuple[int, list[WatchedCommit]]:
+        """The next commits that the log does not have. Raises VersionTrimmed if the tier has none."""
+        try:
+            page: CommitPage = await self._client.call(calls.ColdCommits(self._read))
+        except VersionTrimmed as error:
+            raise VersionTrimmed(self._seen, error.oldest) from error
+        self._is_cold = page.more
+        found = [
+            OrderedCommit(version, time, len(record), decode_commit(record, version))
+            for version, time, record in page.commits
+        ]
+        return page.end, watched_commits(found, self._watched)
 
     async def _shared(self) -> tuple[int, list[WatchedCommit]] | None:
         try:
@@ -211,6 +236,9 @@ class ClusterFeed(AsyncChangeFeed):
         return await self._tail.load(value, value.length, lambda: self._loaded(key, value, version))
 
     async def _loaded(self, key: bytes, value: Place, version: int) -> bytes | None:
+        if value.shard == COLD_SHARD:
+            cold: bytes = await self._client.call(calls.ColdValue(value))
+            return cold
         try:
             record = await self._followed(log.Read(value.gsn, value.shard, size=value.length), self._client.timeout_s)
         except VersionTrimmed:  # trimmed before its commit record: a compaction has copied it

@@ -25,6 +25,9 @@ class Consistency(IntEnum):
     """The read sees exactly the log up to its version."""
 
 
+COLD_SHARD: Final = (1 << 32) - 1
+"""The shard of a Place in the cold tier. Its GSN is the number of the segment."""
+
 # ---- questions
 
 
@@ -84,7 +87,9 @@ class Version(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """The oldest version that can be read. -> Floor."""
+    """The oldest version that servers can read. `in_cold_tier`: that the cold tier has, if there is one. -> Floor."""
+
+    in_cold_tier: bool = False
 
 
 class Pins(NamedTuple):
@@ -109,7 +114,37 @@ class Aborted(NamedTuple):
     after: int
 
 
-Question = Get | Turn | Scan | MultiScan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest | Measure
+class ColdCommits(NamedTuple):
+    """The commits of the cold tier after version `after`; never with SNAPSHOT. -> CommitPage; VersionTrimmedReply if
+    the tier begins later, or there is none. For followers of a log that was trimmed."""
+
+    after: int
+
+
+class ColdValue(NamedTuple):
+    """A large value of the cold tier from byte `offset` on, by its Place. -> ValuePart."""
+
+    segment: int
+    digest: bytes
+    offset: int
+
+
+Question = (
+    Get
+    | Turn
+    | Scan
+    | MultiScan
+    | History
+    | AtTime
+    | Version
+    | Pins
+    | Outcome
+    | Aborted
+    | Oldest
+    | Measure
+    | ColdCommits
+    | ColdValue
+)
 
 
 class Read(NamedTuple):
@@ -207,6 +242,36 @@ class VersionTrimmedReply(NamedTuple):
     oldest: int
 
 
+class ColdCommit(NamedTuple):
+    """A commit of the cold tier: its version, its time (ns since the epoch) and its record, without folds."""
+
+    version: int
+    time: int
+    record: bytes
+
+
+class CommitPage(NamedTuple):
+    """All commits after the requested version and before version `end`. `more`: the tier has version `end`."""
+
+    commits: tuple[ColdCommit, ...]
+    end: int
+    more: bool
+
+
+class ValuePart(NamedTuple):
+    """The next bytes of a value."""
+
+    data: bytes
+
+
+class NotReadable(NamedTuple):
+    """An old version cannot be read. `damaged`: the file of the cold tier that is damaged or missing, "" if the store
+    failed. `why`: for people."""
+
+    damaged: str
+    why: str
+
+
 class FutureVersionReply(NamedTuple):
     """The version is greater than the tail of the log, `newest`, requested after the read was received."""
 
@@ -226,13 +291,17 @@ Result = (
     | Floor
     | VersionTrimmedReply
     | FutureVersionReply
+    | CommitPage
+    | ValuePart
+    | NotReadable
 )
 
 
 class Answered(NamedTuple):
-    """The answer to the read `number`, as of `version` (0 with VersionTrimmedReply and FutureVersionReply).
+    """The answer to the read `number`, as of `version` (0 with VersionTrimmedReply, FutureVersionReply, NotReadable).
 
-    If a value is a `Place` the client reads it from the log.
+    If a value is a `Place` the client reads it from the log; if its shard is COLD_SHARD, from segment `gsn` of the cold
+    tier, with ColdValue.
     """
 
     number: int
@@ -249,6 +318,13 @@ class Answers(NamedTuple):
 class Busy(NamedTuple):
     """Server to client: it rejects these reads, because it has no state yet or has very many reads of this client. The
     client sends them to another server, or later."""
+
+    numbers: tuple[int, ...]
+
+
+class Recalling(NamedTuple):
+    """Server to client: these reads will be answered from the cold tier, which may take long. The client sends them to
+    the same server again while it does not answer."""
 
     numbers: tuple[int, ...]
 

@@ -133,6 +133,23 @@ class Archive(NamedTuple):
     records: Sequence[LogRecord]
 
 
+class Recall(NamedTuple):
+    """Read an old version from a cold tier, and send the core `Recalled`.
+
+    `number`: of this request. `log_id`: of the tier. `segments`: the number of segments that count; the last of them
+    reaches version `through`. `version`: to read. `question`: what to read there. `max_bytes`: about the maximum size
+    of the result.
+    """
+
+    number: int
+    log_id: bytes
+    segments: int
+    through: int
+    version: int
+    question: Any
+    max_bytes: int
+
+
 class Answer(NamedTuple):
     """The result of a call of this node's application: a value, or an exception that the host raises."""
 
@@ -148,7 +165,19 @@ class Stop(NamedTuple):
 
 
 Effect = (
-    Send | SendStored | SendRanges | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Archive | Answer | Stop
+    Send
+    | SendStored
+    | SendRanges
+    | Create
+    | Persist
+    | Trim
+    | Drop
+    | SetTimer
+    | CancelTimer
+    | Archive
+    | Recall
+    | Answer
+    | Stop
 )
 
 
@@ -179,6 +208,14 @@ class Archived(NamedTuple):
     failure: str
 
 
+class Recalled(NamedTuple):
+    """The result of the Recall `number`, as of `version`."""
+
+    number: int
+    version: int
+    result: Any
+
+
 class Call(NamedTuple):
     """A request of this node's application; the core responds with `Answer`."""
 
@@ -200,7 +237,7 @@ class Disconnected(NamedTuple):
     peer: Address
 
 
-Event = Received | Persisted | TimerFired | Archived | Call | Unreadable | Disconnected
+Event = Received | Persisted | TimerFired | Archived | Recalled | Call | Unreadable | Disconnected
 
 
 class Journal(NamedTuple):

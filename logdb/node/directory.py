@@ -21,12 +21,13 @@ class ServerDirectory:
     LOCK        held by the process that runs the server
     journals/   what the core has persisted (`logdb/node/journals.py`)
     map/        of a mapping server instead: its checkpoint (`checkpoints.py`)
+    cold/       of a mapping server, while it runs: maps of old versions (`cold_store.py`)
     """
 
     def __init__(self, path: Path, *, role: str, name: str, cluster: str) -> None:
         """Open the directory, or make it. Raises NotADatabase, Corruption, UnsupportedFormat, DatabaseInUse,
         Unavailable."""
-        self.path, self.journals, self.map = path, path / "journals", path / "map"
+        self.path, self.journals, self.map, self.cold = path, path / "journals", path / "map", path / "cold"
         self._server = {"cluster": cluster, "role": role, "name": name}
         prepare(path, SERVER, create=True)
         self._lock = lock(path)

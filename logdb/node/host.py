@@ -29,6 +29,8 @@ from logdb.cores.effects import (
     Event,
     Journal,
     Persist,
+    Recall,
+    Recalled,
     Received,
     Send,
     SendRanges,
@@ -68,9 +70,9 @@ class Host:
     """One core, and its journals if it has any.
 
     `ended`: done when the core has ended, with its Stop, with None after `close`, or with the exception that ended it.
-    `answered` is called with the answers to calls; `archive` with each segment of a cold tier, and what to call at its
-    end; `full` with the reason when the disk becomes full, and with "" when
-    it accepts writes again.
+    `answered` is called with the answers to calls; `archive` with each segment of a cold tier, and `recall` with each
+    read of it, and what to call at its end; `full` with the reason when the disk becomes full, and with "" when it
+    accepts writes again.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Host:
         clock: Clock | None = None,
         answered: Callable[[Answer], None] | None = None,
         archive: Callable[[Archive, Callable[[Archived], None]], None] | None = None,
+        recall: Callable[[Recall, Callable[[Recalled], None]], None] | None = None,
         full: Callable[[str], None] | None = None,
     ) -> None:
         assert (journals is None) == (disk is None), "journals need a thread that flushes them"
@@ -92,7 +95,7 @@ class Host:
         self.core: Core | None = None
         self._build, self._network, self._disk = build, network, disk
         self._clock = clock or Clock()
-        self._answered, self._archive, self._full = answered, archive, full
+        self._answered, self._archive, self._recall, self._full = answered, archive, recall, full
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Stop | None] = self._loop.create_future()
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
@@ -157,6 +160,9 @@ class Host:
             elif type(effect) is Archive:
                 assert self._archive is not None, f"{self.address} has no cold tier"
                 self._archive(effect, self._handle)
+            elif type(effect) is Recall:
+                assert self._recall is not None, f"{self.address} has no cold tier"
+                self._recall(effect, self._handle)
             elif type(effect) is Stop:
                 self._end(effect)
                 return

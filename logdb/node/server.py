@@ -69,6 +69,7 @@ class Server:
             journals=journals,
             disk=self._worker if journals is not None else None,
             archive=None if storage.cold is None else storage.cold.archive,
+            recall=None if storage.cold is None else storage.cold.recall,
             full=self._on_disk_full,
         )
         port.receive = self._receive_from_founders if self.is_founder else self.host.receive

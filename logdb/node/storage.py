@@ -45,7 +45,7 @@ class CountingDisk(Disk):
 
 class Storage(Protocol):
     """The persistent state of a server. `journals`: None if it has none. `cold`: the cold tier of the cluster, if it
-    writes it."""
+    has access."""
 
     cold: ColdStore | None
 
@@ -154,7 +154,7 @@ class CheckpointStorage:
         config, directory = self._config, self._directory
         if config.cold:
             try:
-                self.cold = ColdStore(config.cold, config.cluster)
+                self.cold = ColdStore(config.cold, config.cluster, directory.cold)
             except ModuleNotFoundError as error:
                 raise Unavailable(str(error)) from error
         await check(directory.map)

@@ -24,7 +24,9 @@ _OF_MAPPING: Final = frozenset(
         mapping.Slice,
     }
 )
-_OF_CLIENTS: Final = frozenset({mapping.Answers, mapping.Busy, mapping.Compacted, mapping.Compacting, mapping.Verdicts})
+_OF_CLIENTS: Final = frozenset(
+    {mapping.Answers, mapping.Busy, mapping.Compacted, mapping.Compacting, mapping.Recalling, mapping.Verdicts}
+)
 _ONLY_OF_MAPPING: Final = _OF_MAPPING - {mapping.Compare, mapping.Compared}
 
 

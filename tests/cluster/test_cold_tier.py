@@ -22,51 +22,17 @@ from logdb.cluster.compaction.cold_records import (
 )
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import Compact, Compacted, HeadRows
-from logdb.cores.effects import SECOND, Archive, Archived
+from logdb.cores.effects import SECOND, Archive
 from logdb.errors import BackupError, ColdTierError, Corruption
 from logdb.log import requests as log_calls
 from logdb.store.folds import ADD
 from logdb.store.records import BEGINNING, COLD, COMMIT, VALUE, Fold, MalformedRecord, Place, digest
 from logdb.txn.coordinator import Coordinator
+from tests.harness.cold_tiers import Tier, compact
 from tests.harness.mapping_histories import LARGE, kinds, write
 from tests.harness.stage import Log, Server, batch, commit
 
 LOG_ID = bytes(range(16))
-
-
-class Tier:
-    """A cold tier for scripted servers. `away`: why it cannot be written; "" if it can."""
-
-    def __init__(self, path: Path) -> None:
-        self.place = DirectoryPlace(path)
-        self.away = ""
-        self.written: list[Archive] = []
-
-    def serve(self, *servers: Server) -> bool:
-        """Write the segments that the servers have sent. Returns whether there were any."""
-        busy = False
-        for server in servers:
-            for segment in server.take_notices():
-                if not self.away:
-                    write_segment(self.place, segment, "test")
-                    self.written.append(segment)
-                server.handle(Archived(segment.number, self.away))
-                busy = True
-        return busy
-
-
-def compact(log: Log, tier: Tier, *servers: Server, before: int, number: int = 1) -> Compacted:
-    """Request a compaction of the first server, and let time pass until it has answered."""
-    servers[0].give("client", Compact(number, before))
-    for _ in range(300):
-        log.run(*servers)
-        tier.serve(*servers)
-        if found := servers[0].take(Compacted):
-            assert isinstance(found[0][1], Compacted)
-            return found[0][1]
-        for server in servers:
-            server.wait(SECOND // 10)
-    raise AssertionError(f"the compaction has not ended: {servers[0].core.compactor.phase}")
 
 
 def restored(tier: Tier, path: Path, version: int) -> dict[bytes, bytes]:

@@ -13,7 +13,7 @@ from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
-from logdb.cores.effects import SECOND, Address, Archive, Disconnected, Received
+from logdb.cores.effects import SECOND, Address, Archive, Disconnected, Recall, Received
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
@@ -101,7 +101,7 @@ class Node(Script):
 
     def __init__(self, core: MappingServer | DatabaseClient) -> None:
         self.line: Line = core.log  # type: ignore[assignment]
-        super().__init__(lambda _: core, now=START, notice_types=(Archive,))
+        super().__init__(lambda _: core, now=START, notice_types=(Archive, Recall))
 
     def asks_log(self, kind: type[Kind]) -> list[Kind]:
         """The open requests of that kind to the log."""

@@ -26,6 +26,7 @@ from logdb.cores.effects import (
     Event,
     Journal,
     Persist,
+    Recall,
     Send,
     SendRanges,
     SendStored,
@@ -51,9 +52,9 @@ class Process:
     """One address, one disk, and most of the time one core.
 
     `stopped`: the effect by which the core has stopped itself. `damaged`: the process cannot start before its disk is
-    wiped. Callbacks: `on_answer` for the answer of each call, `on_archive` for each
-    segment of a cold tier, `on_stop` when the core stops itself, `on_loss` before the process is killed or loses its
-    disk, `on_end` whenever the core ends, with whether the disk is wiped; `watch` after each event.
+    wiped. Callbacks: `on_answer` for the answer of each call, `on_archive` and `on_recall` for each
+    segment of a cold tier and each read of it, `on_stop` when the core stops itself, `on_loss` before the process is
+    killed or loses its disk, `on_end` whenever the core ends, with whether the disk is wiped; `watch` after each event.
     """
 
     def __init__(self, world: World, network: Network, address: Address, kind: str, build: Build) -> None:
@@ -72,6 +73,7 @@ class Process:
         self.calls: dict[int, None] = {}
         self.on_answer: Callable[[Answer], None] | None = None
         self.on_archive: Callable[[Process, Archive], None] | None = None
+        self.on_recall: Callable[[Process, Recall], None] | None = None
         self.on_stop: Callable[[Process], None] | None = None
         self.on_loss: Callable[[Process], None] | None = None
         self.on_end: Callable[[bool], None] | None = None
@@ -247,6 +249,8 @@ class Process:
                     self.disk.drop(effect.journal)
                 elif kind is Archive and self.on_archive is not None:
                     self.on_archive(self, effect)
+                elif kind is Recall and self.on_recall is not None:
+                    self.on_recall(self, effect)
                 elif kind is Stop:
                     self._stop(effect)
                     return

@@ -94,6 +94,8 @@ class DatabaseClient:
             calls.Pin: reads.pin,
             calls.Measure: reads.measure,
             calls.Aborted: reads.aborted,
+            calls.ColdCommits: reads.cold_commits,
+            calls.ColdValue: reads.cold_value,
             calls.Outcome: reads.outcome,
             calls.NewId: self._new_id,
             calls.TakeTurn: self.turns.take_turn,
@@ -107,6 +109,7 @@ class DatabaseClient:
         handlers: dict[type, Callable[[Any, Address], None]] = {
             messages.Answers: self.queries.answers,
             messages.Busy: self.queries.busy,
+            messages.Recalling: self.queries.recalling,
             messages.Verdicts: self.commits.verdicts,
             messages.Compacting: compactions.on_reply,
             messages.Compacted: compactions.on_reply,

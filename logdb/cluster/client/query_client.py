@@ -24,6 +24,7 @@ from logdb.cluster.messages import (
     Question,
     Read,
     Reads,
+    Recalling,
     Turn,
 )
 from logdb.cores.context import ClientContext, Timer
@@ -42,7 +43,8 @@ class PendingQuery:
     """A query under way. `min_version`: an answer of an older version violates DBS-4. `min_applied`: the version that
     the server must have applied. `attempt`: how many times it was sent or refused; only the last attempt times out.
     `server`: that of the last attempt. `to`: the server of the first one, "" for the one that the client asks now.
-    `sent_at`: the time of the first attempt, which may go to a `second` server besides ("": it has not)."""
+    `sent_at`: the time of the first attempt, which may go to a `second` server besides ("": it has not). `recalling`:
+    the server that was reading the cold tier for it when the last attempt had reached it; the next one goes there."""
 
     question: Question
     consistency: Consistency
@@ -55,6 +57,7 @@ class PendingQuery:
     to: Address = ""
     sent_at: int = 0
     second: Address = ""
+    recalling: Address = ""
 
     @property
     def can_be_hedged(self) -> bool:
@@ -119,6 +122,8 @@ class QueryClient:
         """`server` is unreachable: send its queries to the next one at once."""
         self.leave(server)
         numbers = [number for number, query in self.pending.items() if query.server == server]
+        for number in numbers:
+            self.pending[number].recalling = ""
         if numbers:
             self._queue(numbers, 0)
 
@@ -143,7 +148,11 @@ class QueryClient:
         for number in numbers:
             query = self.pending[number]
             query.attempt += 1
-            query.server = server = query.to if query.to in self._servers and query.attempt == 1 else self.server
+            if query.recalling in self._servers:
+                server, query.recalling = query.recalling, ""
+            else:
+                server = query.to if query.to in self._servers and query.attempt == 1 else self.server
+            query.server = server
             query.second = ""
             if query.attempt == 1:
                 query.sent_at = self._context.now
@@ -205,7 +214,8 @@ class QueryClient:
     def _time_out(self) -> None:
         """Send the queries without an answer to the next server."""
         for server, numbers in self._take_due(self._sent):
-            self.leave(server)
+            if not all(self.pending[number].recalling for number in numbers):
+                self.leave(server)
             self._queue(numbers, 0)
         if self._sent:
             self._context.set_timer(self._timeout, self._sent[0][0])
@@ -247,6 +257,23 @@ class QueryClient:
             for number in numbers:
                 self.pending[number].attempt += 1
             self._queue(numbers, self._context.backoff(1))
+
+    def recalling(self, message: Recalling, sender: Address) -> None:
+        """The server reads the cold tier for these queries, which takes long."""
+        attempts = []
+        for number in message.numbers:
+            query = self.pending.get(number)
+            if query is not None and sender in (query.server, query.second):
+                query.server, query.second, query.recalling = sender, "", sender
+                query.attempt += 1
+                attempts.append((number, query.attempt))
+        if attempts:
+            timer = Timer(lambda: self._timed_out(attempts, sender))
+            self._context.set_timer(timer, self._context.now + self._context.config.answer_timeout_ns)
+
+    def is_recalling(self, number: int) -> bool:
+        """Whether a server is reading the cold tier for this query."""
+        return number in self.pending and bool(self.pending[number].recalling)
 
     def check_invariants(self) -> None:
         """Raises AssertionError."""

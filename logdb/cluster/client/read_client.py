@@ -10,12 +10,19 @@ from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.query_client import OnAnswer, QueryClient
 from logdb.cluster.log_adapter import LogAdapter, ignore_result
-from logdb.cluster.messages import Consistency, FutureVersionReply, Question, VersionTrimmedReply
+from logdb.cluster.messages import (
+    COLD_SHARD,
+    Consistency,
+    FutureVersionReply,
+    NotReadable,
+    Question,
+    VersionTrimmedReply,
+)
 from logdb.cores.context import ClientContext
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Trimmed
-from logdb.store.records import PIN, Place, Value, encode_pin
+from logdb.store.records import PIN, VALUE, Place, Value, encode_pin
 
 
 class PendingRead:
@@ -42,8 +49,11 @@ class ReadClient:
         pending = PendingRead(call, deadline)
 
         def expired() -> None:
+            why = "no mapping server answered before the deadline"
+            if self._queries.is_recalling(pending.query):
+                why = "the cold tier is still being read; try again, the server goes on"
             self._queries.drop(pending.query)
-            self._context.answer(call, Unavailable("no mapping server answered before the deadline"))
+            self._context.answer(call, Unavailable(why))
 
         self._context.open(call, deadline, expired)
         return pending
@@ -58,6 +68,9 @@ class ReadClient:
                 self._context.answer(pending.call, VersionTrimmed(version, result.oldest))
             elif isinstance(result, FutureVersionReply):
                 self._context.answer(pending.call, FutureVersion(version, result.newest))
+            elif isinstance(result, NotReadable):
+                error = Corruption(result.damaged, None, result.why) if result.damaged else Unavailable(result.why)
+                self._context.answer(pending.call, error)
             elif self._context.is_open(pending.call):
                 on_answer(at, result)
 
@@ -160,6 +173,15 @@ class ReadClient:
         if not places:
             on_values(values)  # type: ignore[arg-type]
             return
+        index, place = places[0]
+        if place.shard == COLD_SHARD:  # one after another, as they may be large
+
+            def on_value(value: bytes) -> None:
+                values[index] = value
+                self._fetch(pending, version, values, on_values, again)
+
+            self._fetch_cold(pending, place, on_value)
+            return
         pending.lookups += 1
         lookup, missing = pending.lookups, len(places)
 
@@ -195,13 +217,37 @@ class ReadClient:
             read = log.Read(place.gsn, place.shard, pending.deadline, place.length)
             self._log.call(read, partial(on_record, index, place))
 
+    def cold_value(self, call: int, request: calls.ColdValue) -> None:
+        pending = self._open(call, request.deadline)
+        self._fetch_cold(pending, request.place, partial(self._context.answer, call))
+
+    def _fetch_cold(self, pending: PendingRead, place: Place, on_value: Callable[[bytes], None]) -> None:
+        """Read a large value from the cold tier, part by part (DBS-10)."""
+        parts = bytearray()
+
+        def ask() -> None:
+            question = messages.ColdValue(place.gsn, place.digest, len(parts))
+            self._ask(pending, question, calls.LINEARIZABLE, 0, on_part)
+
+        def on_part(_: int, part: messages.ValuePart) -> None:
+            parts.extend(part.data)
+            if part.data and len(parts) < place.length:
+                ask()
+            elif place.has(VALUE, value := bytes(parts)):
+                on_value(value)
+            else:
+                what = "it does not have the value that the map places there (DBS-10)"
+                self._context.answer(pending.call, Corruption(f"segment {place.gsn} of the cold tier", None, what))
+
+        ask()
+
     # ---- versions, pins, outcomes
 
     def version(self, call: int, request: calls.Version) -> None:
         self._simple(call, request.deadline, messages.Version(), request.consistency, request.version)
 
     def oldest(self, call: int, request: calls.Oldest) -> None:
-        self._simple(call, request.deadline, messages.Oldest(), calls.LINEARIZABLE, 0)
+        self._simple(call, request.deadline, messages.Oldest(request.in_cold_tier), calls.LINEARIZABLE, 0)
 
     def at_time(self, call: int, request: calls.AtTime) -> None:
         self._simple(call, request.deadline, messages.AtTime(request.time), calls.LINEARIZABLE, 0)
@@ -215,6 +261,9 @@ class ReadClient:
     def aborted(self, call: int, request: calls.Aborted) -> None:
         question = messages.Aborted(request.after)
         self._simple(call, request.deadline, question, calls.SNAPSHOT, request.through)
+
+    def cold_commits(self, call: int, request: calls.ColdCommits) -> None:
+        self._simple(call, request.deadline, messages.ColdCommits(request.after), calls.LINEARIZABLE, request.after)
 
     def outcome(self, call: int, request: calls.Outcome) -> None:
         self._simple(call, request.deadline, messages.Outcome(*request.txn_id), calls.LINEARIZABLE, 0)
@@ -254,8 +303,8 @@ class ReadClient:
             record = (PIN, encode_pin(request.name, request.version))
             self._log.call(log.Append((record,), None, request.deadline), on_appended)
 
-        if request.version:
-            self._ask(pending, messages.Version(), calls.SNAPSHOT, request.version, append)
+        if request.version:  # a version that only the cold tier has cannot be pinned: it has no outcomes
+            self._ask(pending, messages.Aborted(request.version - 1), calls.SNAPSHOT, request.version, append)
         else:
             append()
 

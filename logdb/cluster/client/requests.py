@@ -14,7 +14,7 @@ from logdb.cluster import messages
 from logdb.cluster.messages import Consistency
 from logdb.cores.effects import Address
 from logdb.log import requests as log
-from logdb.store.records import Condition, Fold, Range, TxnId
+from logdb.store.records import Condition, Fold, Place, Range, TxnId
 from logdb.txn.validation import Verdict
 
 LINEARIZABLE, SESSION, SNAPSHOT = Consistency
@@ -126,8 +126,10 @@ class AtTime(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """The oldest version that can be read, and the last compaction. -> messages.Floor."""
+    """The oldest version that mapping servers have, and the last compaction. -> messages.Floor. `in_cold_tier`: the
+    oldest version that can be read. Raises as Get."""
 
+    in_cold_tier: bool = False
     deadline: int | None = None
 
 
@@ -166,6 +168,21 @@ class Aborted(NamedTuple):
 
     after: int
     through: int
+    deadline: int | None = None
+
+
+class ColdCommits(NamedTuple):
+    """The commits of the cold tier after version `after`. -> messages.CommitPage. VersionTrimmed (it begins later, or
+    there is none), Corruption, Unavailable."""
+
+    after: int
+    deadline: int | None = None
+
+
+class ColdValue(NamedTuple):
+    """A large value of the cold tier. -> bytes. Corruption, Unavailable."""
+
+    place: Place
     deadline: int | None = None
 
 
@@ -261,7 +278,21 @@ class SetServers(NamedTuple):
     servers: tuple[Address, ...]
 
 
-Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Measure | Aborted | Outcome
+Read = (
+    Get
+    | Scan
+    | History
+    | Version
+    | Oldest
+    | AtTime
+    | RecordAt
+    | Pins
+    | Measure
+    | Aborted
+    | ColdCommits
+    | ColdValue
+    | Outcome
+)
 Request = Read | TakeTurn | NewId | Commit | Settle | Pin | LeaseVersion | Compact | SetServers
 FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
 """Requests to the log that this client accepts too: for followers of the log, which also use `Aborted`."""

@@ -181,9 +181,10 @@ class Archiver:
 
         while after is None and (keys := key_map.keys_from(start, KEYS_AT_ONCE)):
             for key in keys:
-                value = yield from self._whole(key_map.get(key, version, whole=False))
-                if value is not None:
-                    rows.append(Relocated(key, version, value))
+                entry = key_map.entry(key, version)
+                value = None if entry is None else (yield from self._whole(entry[1]))
+                if entry is not None and value is not None:
+                    rows.append(Relocated(key, entry[0], value))
                     rows_size += len(key) + len(value)
                 if rows_size >= ROWS_BYTES:
                     size, rows_size = size + rows_size, 0

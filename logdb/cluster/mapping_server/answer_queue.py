@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
+from logdb.cluster.mapping_server.cold_queue import ColdQueue, ParkedRead
+from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.query_executor import answer, bytes_of
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import (
@@ -12,11 +14,13 @@ from logdb.cluster.messages import (
     Answered,
     Answers,
     Busy,
+    ColdCommits,
+    ColdValue,
     Consistency,
     History,
     MultiScan,
+    NotReadable,
     Outcome,
-    Read,
     Result,
     Scan,
     VersionTrimmedReply,
@@ -26,30 +30,24 @@ from logdb.cores.effects import Address
 
 MAX_QUEUED_PAGES: Final = 64
 """Maximum number of answers queued for one client while it requests pages; further pages are answered with Busy."""
-PAGES: Final = frozenset({Aborted, History, MultiScan, Scan})
+PAGES: Final = frozenset({Aborted, ColdCommits, ColdValue, History, MultiScan, Scan})
 """Questions with long answers."""
 
 
-class ParkedRead(NamedTuple):
-    """A read that has not been answered yet. `received_at`: in ns."""
-
-    client: Address
-    read: Read
-    received_at: int
-
-
 class AnswerQueue:
-    """Answers reads from the replica, at most about `max_bytes` in one event.
+    """Answers reads from the replica, at most about `config.answer_bytes` in one event.
 
     The reads beyond that are queued by client, and the clients are answered in turn, in later events. `answered`: the
     number of reads answered. `is_suspended`: the replica has no state yet, so every read is rejected with Busy.
+    `cold`: the reads that the cold tier answers.
     """
 
-    def __init__(self, context: ClientContext, replica: Replica, max_bytes: int) -> None:
-        self._context, self._replica, self._max_bytes = context, replica, max_bytes
+    def __init__(self, context: ClientContext, replica: Replica, config: MappingConfig) -> None:
+        self._context, self._replica, self._max_bytes = context, replica, config.answer_bytes
+        self.cold = ColdQueue(context, replica, self.put, config)
         self.answered = 0
         self.is_suspended = False
-        self._bytes_left = max_bytes
+        self._bytes_left = self._max_bytes
         self._queues: dict[Address, deque[ParkedRead]] = {}
         self._answers: dict[Address, list[Answered]] = {}
         self._continue = Timer(self._answer_queued)
@@ -122,8 +120,9 @@ class AnswerQueue:
         version = self._replica.applied
         if read.consistency == Consistency.SNAPSHOT and type(read.question) is not Outcome:
             version = read.version
-        result = answer(self._replica, read.question, version, self._max_bytes)
-        self.put(parked, 0 if type(result) is VersionTrimmedReply else version, result)
+        result = self.cold.of(parked, version, answer(self._replica, read.question, version, self._max_bytes))
+        if result is not None:
+            self.put(parked, 0 if type(result) in (VersionTrimmedReply, NotReadable) else version, result)
 
     def check_invariants(self) -> None:
         """Raises AssertionError."""

@@ -20,7 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from logdb.cluster.mapping_server.answer_queue import AnswerQueue, ParkedRead
+from logdb.cluster.mapping_server.answer_queue import AnswerQueue
+from logdb.cluster.mapping_server.cold_queue import ParkedRead
 from logdb.cluster.mapping_server.replica import DecidedCommit
 from logdb.cluster.messages import EndTurn, Entries, Turn
 from logdb.cores.context import ClientContext, Timer

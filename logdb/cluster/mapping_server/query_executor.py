@@ -1,4 +1,4 @@
-"""The result of a question: a pure function of a replica and a version."""
+"""The result of a question: a pure function of a replica, or of a map, and a version."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from logdb.cluster.mapping_server.replica import Replica, size_of
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
+    ColdCommits,
+    ColdValue,
+    CommitPage,
     Entries,
     Floor,
     Get,
@@ -27,11 +30,13 @@ from logdb.cluster.messages import (
     Rows,
     Scan,
     Turn,
+    ValuePart,
     VersionReply,
     Versions,
     VersionTrimmedReply,
 )
 from logdb.store.garbage import garbage_share
+from logdb.store.key_map import KeyMap
 from logdb.store.records import TxnId, Value
 from logdb.txn.measures import encode_measures, measures_of
 
@@ -39,18 +44,10 @@ from logdb.txn.measures import encode_measures, measures_of
 def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Result:
     """The result as of version `at`, which the replica has applied; ranges end after about `max_bytes`."""
     coordinator = replica.coordinator
-    if at < coordinator.floor:
+    if at < coordinator.floor or isinstance(question, ColdCommits | ColdValue):
         return VersionTrimmedReply(coordinator.floor)
-    if isinstance(question, Get | Turn):
-        keys = question.keys if isinstance(question, Get) else (question.key,)
-        found = [replica.map.entry(key, at) for key in keys]
-        return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
-    if isinstance(question, Scan):
-        return _rows(replica, question, at, max_bytes)
-    if isinstance(question, MultiScan):
-        return _multi_rows(replica, question, at, max_bytes)
-    if isinstance(question, History):
-        return _versions(replica, question, at, max_bytes)
+    if isinstance(question, Get | Turn | Scan | MultiScan | History):
+        return answer_from(replica.map, coordinator.floor, question, at, max_bytes)
     if isinstance(question, Outcome):
         return coordinator.outcome(TxnId(*question))
     if isinstance(question, Pins):
@@ -66,6 +63,21 @@ def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Res
     return VersionReply()
 
 
+def answer_from(
+    key_map: KeyMap, floor: int, question: Get | Turn | Scan | MultiScan | History, at: int, max_bytes: int
+) -> Result:
+    """As `answer`, from a map with the versions from `floor` on."""
+    if isinstance(question, Scan):
+        return _rows(key_map, question, at, max_bytes)
+    if isinstance(question, MultiScan):
+        return _multi_rows(key_map, question, at, max_bytes)
+    if isinstance(question, History):
+        return _versions(key_map, floor, question, at, max_bytes)
+    keys = question.keys if isinstance(question, Get) else (question.key,)
+    found = [key_map.entry(key, at) for key in keys]
+    return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
+
+
 def measures(replica: Replica) -> dict[str, Any]:
     """Numbers about a replica, by name. `log_bytes`: of the records that it has followed, without those freed."""
     live_bytes, logged = replica.map.live_bytes, replica.logged
@@ -75,10 +87,10 @@ def measures(replica: Replica) -> dict[str, Any]:
     return measures_of(replica.coordinator) | own
 
 
-def _rows(replica: Replica, scan: Scan, at: int, max_bytes: int) -> Rows:
+def _rows(key_map: KeyMap, scan: Scan, at: int, max_bytes: int) -> Rows:
     rows: list[tuple[bytes, Value]] = []
     size = 0
-    for batch in replica.map.scan(scan.start, scan.end, at, scan.reverse, scan.rows):
+    for batch in key_map.scan(scan.start, scan.end, at, scan.reverse, scan.rows):
         for key, value in batch:
             rows.append((key, value))
             size += len(key) + size_of(value) + 16
@@ -87,24 +99,24 @@ def _rows(replica: Replica, scan: Scan, at: int, max_bytes: int) -> Rows:
     return Rows(tuple(rows), False)
 
 
-def _multi_rows(replica: Replica, question: MultiScan, at: int, max_bytes: int) -> MultiRows:
+def _multi_rows(key_map: KeyMap, question: MultiScan, at: int, max_bytes: int) -> MultiRows:
     ranges: list[Rows] = []
     for scan in question.scans[:MAX_RANGES]:
         if max_bytes <= 0:
             break
-        ranges.append(_rows(replica, scan, at, max_bytes))
+        ranges.append(_rows(key_map, scan, at, max_bytes))
         max_bytes -= bytes_of(ranges[-1])
     return MultiRows(tuple(ranges))
 
 
-def _versions(replica: Replica, history: History, at: int, max_bytes: int) -> Versions:
+def _versions(key_map: KeyMap, floor: int, history: History, at: int, max_bytes: int) -> Versions:
     found: list[tuple[int, Value]] = []
     size = 0
-    for version, value in replica.map.history(history.key, at, replica.coordinator.floor):
+    for version, value in key_map.history(history.key, at, floor):
         found.append((version, value))
         size += size_of(value) + 16
         if len(found) >= history.rows or size >= max_bytes:
-            return Versions(tuple(found), version > replica.coordinator.floor)
+            return Versions(tuple(found), version > floor)
     return Versions(tuple(found), False)
 
 
@@ -122,6 +134,10 @@ def bytes_of(result: Result) -> int:
         return 32 + len(result.numbers)
     if isinstance(result, NotApplied):
         return 32 + 8 * len(result.gsns)
+    if isinstance(result, CommitPage):
+        return 32 + sum([len(commit.record) + 16 for commit in result.commits])
+    if isinstance(result, ValuePart):
+        return 32 + len(result.data)
     return 64
 
 

@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any, Final
 
 from logdb.cluster.log_adapter import LogAdapter
-from logdb.cluster.mapping_server.answer_queue import AnswerQueue, ParkedRead
+from logdb.cluster.mapping_server.answer_queue import AnswerQueue
+from logdb.cluster.mapping_server.cold_queue import ParkedRead
 from logdb.cluster.mapping_server.contention_queue import ContentionQueue
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import AtTime, Busy, Consistency, FutureVersionReply, Outcome, Reads, Turn

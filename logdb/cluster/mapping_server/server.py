@@ -39,7 +39,17 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import ByObject
 from logdb.cores.context import ClientContext, Timer
-from logdb.cores.effects import Address, Archived, Disconnected, Effect, Event, Journal, Received, TimerFired
+from logdb.cores.effects import (
+    Address,
+    Archived,
+    Disconnected,
+    Effect,
+    Event,
+    Journal,
+    Recalled,
+    Received,
+    TimerFired,
+)
 from logdb.store.key_map import KeyMap
 from logdb.store.records import TxnId
 
@@ -59,7 +69,7 @@ class MappingServer:
             config.build_log, replace(config.log, policy=ByObject(config.log.policy)), rng, context
         )
         self.replica = replica = Replica(key_map, config.keep_decisions)
-        self.answers = AnswerQueue(context, replica, config.answer_bytes)
+        self.answers = AnswerQueue(context, replica, config)
         self.bootstrap = Bootstrap(context, log, replica, config, self.answers.suspend, self._on_state)
         self.follower = LogFollower(context, log, replica, self._on_applied, self.bootstrap.on_log_failed)
         self.contention = ContentionQueue(context, self.answers)
@@ -114,6 +124,8 @@ class MappingServer:
             self.compactor.on_archived(event)
         elif type(event) is Disconnected:
             self.log.received(event)
+        elif type(event) is Recalled:
+            self.answers.cold.on_recalled(event)
         return self.effects()
 
     def effects(self) -> list[Effect]:

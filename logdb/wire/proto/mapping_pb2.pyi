@@ -94,8 +94,10 @@ class Version(_message.Message):
     def __init__(self) -> None: ...
 
 class Oldest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("in_cold_tier",)
+    IN_COLD_TIER_FIELD_NUMBER: _ClassVar[int]
+    in_cold_tier: bool
+    def __init__(self, in_cold_tier: _Optional[bool] = ...) -> None: ...
 
 class Pins(_message.Message):
     __slots__ = ()
@@ -119,8 +121,24 @@ class Aborted(_message.Message):
     after: int
     def __init__(self, after: _Optional[int] = ...) -> None: ...
 
+class ColdCommits(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    def __init__(self, after: _Optional[int] = ...) -> None: ...
+
+class ColdValue(_message.Message):
+    __slots__ = ("segment", "digest", "offset")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    segment: int
+    digest: bytes
+    offset: int
+    def __init__(self, segment: _Optional[int] = ..., digest: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
+
 class Question(_message.Message):
-    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest", "multi_scan", "turn", "measure")
+    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest", "multi_scan", "turn", "measure", "cold_commits", "cold_value")
     GET_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +151,8 @@ class Question(_message.Message):
     MULTI_SCAN_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
     MEASURE_FIELD_NUMBER: _ClassVar[int]
+    COLD_COMMITS_FIELD_NUMBER: _ClassVar[int]
+    COLD_VALUE_FIELD_NUMBER: _ClassVar[int]
     get: Get
     scan: Scan
     history: History
@@ -145,7 +165,9 @@ class Question(_message.Message):
     multi_scan: MultiScan
     turn: Turn
     measure: Measure
-    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ..., turn: _Optional[_Union[Turn, _Mapping]] = ..., measure: _Optional[_Union[Measure, _Mapping]] = ...) -> None: ...
+    cold_commits: ColdCommits
+    cold_value: ColdValue
+    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ..., turn: _Optional[_Union[Turn, _Mapping]] = ..., measure: _Optional[_Union[Measure, _Mapping]] = ..., cold_commits: _Optional[_Union[ColdCommits, _Mapping]] = ..., cold_value: _Optional[_Union[ColdValue, _Mapping]] = ...) -> None: ...
 
 class Read(_message.Message):
     __slots__ = ("number", "consistency", "version", "question", "applied")
@@ -279,8 +301,42 @@ class FutureVersionReply(_message.Message):
     newest: int
     def __init__(self, newest: _Optional[int] = ...) -> None: ...
 
+class ColdCommit(_message.Message):
+    __slots__ = ("version", "time", "record")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    time: int
+    record: bytes
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., record: _Optional[bytes] = ...) -> None: ...
+
+class CommitPage(_message.Message):
+    __slots__ = ("commits", "end", "more")
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[ColdCommit]
+    end: int
+    more: bool
+    def __init__(self, commits: _Optional[_Iterable[_Union[ColdCommit, _Mapping]]] = ..., end: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ValuePart(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class NotReadable(_message.Message):
+    __slots__ = ("damaged", "why")
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    damaged: str
+    why: str
+    def __init__(self, damaged: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
 class Result(_message.Message):
-    __slots__ = ("entries", "rows", "versions", "version_reply", "pinned", "not_applied", "outcome", "version_trimmed_reply", "future_version_reply", "floor", "multi_rows", "measured")
+    __slots__ = ("entries", "rows", "versions", "version_reply", "pinned", "not_applied", "outcome", "version_trimmed_reply", "future_version_reply", "floor", "multi_rows", "measured", "commit_page", "value_part", "not_readable")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +349,9 @@ class Result(_message.Message):
     FLOOR_FIELD_NUMBER: _ClassVar[int]
     MULTI_ROWS_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_PAGE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_PART_FIELD_NUMBER: _ClassVar[int]
+    NOT_READABLE_FIELD_NUMBER: _ClassVar[int]
     entries: Entries
     rows: Rows
     versions: Versions
@@ -305,7 +364,10 @@ class Result(_message.Message):
     floor: Floor
     multi_rows: MultiRows
     measured: Measured
-    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., version_reply: _Optional[_Union[VersionReply, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., version_trimmed_reply: _Optional[_Union[VersionTrimmedReply, _Mapping]] = ..., future_version_reply: _Optional[_Union[FutureVersionReply, _Mapping]] = ..., floor: _Optional[_Union[Floor, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ...) -> None: ...
+    commit_page: CommitPage
+    value_part: ValuePart
+    not_readable: NotReadable
+    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., version_reply: _Optional[_Union[VersionReply, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., version_trimmed_reply: _Optional[_Union[VersionTrimmedReply, _Mapping]] = ..., future_version_reply: _Optional[_Union[FutureVersionReply, _Mapping]] = ..., floor: _Optional[_Union[Floor, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., commit_page: _Optional[_Union[CommitPage, _Mapping]] = ..., value_part: _Optional[_Union[ValuePart, _Mapping]] = ..., not_readable: _Optional[_Union[NotReadable, _Mapping]] = ...) -> None: ...
 
 class Answered(_message.Message):
     __slots__ = ("number", "version", "result")
@@ -324,6 +386,12 @@ class Answers(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[Answered, _Mapping]]] = ...) -> None: ...
 
 class Busy(_message.Message):
+    __slots__ = ("numbers",)
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, numbers: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Recalling(_message.Message):
     __slots__ = ("numbers",)
     NUMBERS_FIELD_NUMBER: _ClassVar[int]
     numbers: _containers.RepeatedScalarFieldContainer[int]

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 from logdb.store.conditions import holds
 from logdb.store.limits import INLINE_VALUE_BYTES
-from logdb.store.records import Condition, DeletedRange, Fold, Place, TxnId, Value, digest
+from logdb.store.records import Commit, Condition, DeletedRange, Fold, Place, TxnId, Value, digest
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
 from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op, Versioned
-from tests.sim.database.keys import ACCOUNTS, BALANCE, LISTS, balance_of, elements_of
+from tests.sim.database.keys import ACCOUNTS, BALANCE, LISTS, balance_of, elements_of, is_within
 from tests.sim.world import Failure
 
 WRITERS = {"append", "transfer", "compare and set", "put", "delete", "run"}
-LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahead", "pin", "expire"}
+LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahead", "pin", "expire", "follow the tier"}
 
 
 @dataclass(slots=True)
@@ -64,6 +64,7 @@ def check_all(history: History, model: Model, settled: Mapping[TxnId, Outcome]) 
     them at the end."""
     check_outcomes_of_writes(history, model, settled)
     check_reads(history, model)
+    check_followers(history, model)
     check_serial(history, model)
     check_real_time(history, model)
     check_sessions(history)
@@ -125,6 +126,24 @@ def check_reads(history: History, model: Model) -> None:
             is_cut = op.status == "ok" and rest and rest[0][0] > op.floor  # a killed client has the first pages only
             if entries != whole[: len(entries)] or is_cut:
                 raise Failure("a key's history matches its writes", f"{op} found {entries}, not {whole}")
+
+
+def check_followers(history: History, model: Model) -> None:
+    """DBS-21: the cold tier gives its followers every version."""
+    for op in history.ops:
+        if op.followed is not None and op.status == "ok":
+            after, end, commits = op.followed
+            for key, versions in model.versions.items():
+                found = [(at, one.writes.get(key)) for at, one in sorted(commits.items()) if _writes(one, key)]
+                right = [entry for entry in versions if after < entry[0] < end]
+                if found != right:
+                    raise Failure(
+                        "a follower of the cold tier gets every version", f"{op}: {key!r} is {found}, not {right}"
+                    )
+
+
+def _writes(commit: Commit, key: bytes) -> bool:
+    return key in commit.writes or any(is_within(key, *deleted) for deleted in commit.deletes)
 
 
 def check_serial(history: History, model: Model) -> None:

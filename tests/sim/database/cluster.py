@@ -244,7 +244,7 @@ class DatabaseCluster(Cluster):
     def _add_mapping(self, address: Address) -> Process:
         server = self._add(self.mapping, address, "mapping", self._mapping_core(address))
         server.watch, server.on_stop = self._look, self._restart_empty
-        server.on_archive = self.cold_tier.archive
+        server.on_archive, server.on_recall = self.cold_tier.archive, self.cold_tier.recall
         if self.top.disk:
             drive = self.drives[address] = Drive(server, self.top.overlay_bytes, self.top.every_s)
             server.on_end = drive.crash

@@ -1,24 +1,45 @@
-"""The cold tier in the simulator: a store in memory that is slow, away at times, and has what killed servers wrote."""
+"""The cold tier in the simulator: a store in memory that is slow, away at times, and has what killed servers wrote.
+Each life of a server reads it by views of its own."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from logdb.backups.restoring import bytes_of
-from logdb.cores.effects import MILLISECOND, Archive, Archived
+from logdb.cluster.cold_reads import ColdReader, SegmentHead
+from logdb.cluster.mapping_server.replica import UnresolvedValues
+from logdb.cluster.messages import NotReadable
+from logdb.cores.effects import MILLISECOND, Address, Archive, Archived, Recall, Recalled
+from logdb.log.contract import LogRecord
+from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, Commit, Value, decode_commit, decode_relocation
 from tests.sim.database.keys import is_within
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
 
 
+class MemoryMap:
+    """A map of a view."""
+
+    size_bytes = 0
+
+    def __init__(self) -> None:
+        self.key_map = KeyMap(UnresolvedValues(), None)
+
+    def rest(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class SimulatedColdTier:
-    """The segments by number. `away_until`: no segment is written before that time."""
+    """The segments by number. `away_until`: no segment is written or read before that time."""
 
     def __init__(self, world: World, draw: random.Random) -> None:
         self._world, self._draw = world, draw
         self.segments: dict[int, Archive] = {}
         self.away_until, self._away = 0, 0.2
+        self._reads = world.draw("reads of the cold tier")
+        self._readers: dict[tuple[Address, int], ColdReader] = {}
 
     def archive(self, process: Process, segment: Archive) -> None:
         """Write a segment after some time, also if the server is killed meanwhile, and report it later."""
@@ -39,6 +60,38 @@ class SimulatedColdTier:
             self._world.after(reported_after, report, failure)
 
         self._world.after(written_after, write, None)
+
+    def recall(self, process: Process, recall: Recall) -> None:
+        """Read an old version after some time."""
+        life = process.lives
+        reader = self._readers.setdefault((process.address, life), ColdReader(self, MemoryMap))
+
+        def read(_: None) -> None:
+            if process.lives != life:
+                return
+            recalled = reader.recalled(recall)
+            if self._world.now < self.away_until:
+                recalled = Recalled(recall.number, 0, NotReadable("", "the cold tier is away"))
+            elif isinstance(recalled.result, NotReadable):
+                raise Failure("DBS-21: the cold tier has what the log states", f"{recall}: {recalled.result}")
+            self._world.counts["read from the cold tier"] += 1
+            process.deliver(recalled)
+
+        self._world.after(self._reads.randrange(self._reads.choice((1, 10)) * MILLISECOND), read, None)
+
+    def location(self) -> str:
+        """See `Segments.location`."""
+        return "the cold tier"
+
+    def head(self, number: int) -> SegmentHead:
+        """See `Segments.head`."""
+        segment = self.segments[number]
+        is_empty = not segment.records
+        return SegmentHead(segment.log_id, segment.since, segment.version, segment.oldest, segment.time, is_empty)
+
+    def records(self, number: int) -> Sequence[LogRecord]:
+        """See `Segments.records`."""
+        return self.segments[number].records
 
     def _keep(self, segment: Archive) -> None:
         """DBS-20: what is written again is the same."""

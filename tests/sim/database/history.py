@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from logdb.store.records import Condition, Fold, Range, TxnId, versioned_key
+from logdb.store.records import Commit, Condition, Fold, Range, TxnId, versioned_key
 from logdb.txn.validation import Verdict
 
 Versioned = tuple[int, bytes | None]
@@ -22,7 +22,8 @@ class Op:
     end. `seen`: values read through the interface for programs, which returns no versions; `is_speculative`: another
     transaction of the process wrote them. `histories`: of keys, newest first. `error`: the exception that it ended
     with; `has_deadline`: it may end because its deadline has passed. `appended`: the keys of `writes` that get the
-    version of the commit; `folds`: what the commit adds to counters, beside `writes`.
+    version of the commit; `folds`: what the commit adds to counters, beside `writes`. `followed`: (after, end, all
+    commits between these versions, by version) of a follower of the cold tier.
     """
 
     what: str
@@ -52,6 +53,7 @@ class Op:
     error: Exception | None = None
     has_deadline: bool = False
     floor: int = 0
+    followed: tuple[int, int, dict[int, Commit]] | None = None
 
     def committed_at(self, version: int) -> None:
         """Give the keys of appends their version."""

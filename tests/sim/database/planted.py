@@ -19,13 +19,14 @@ from logdb.cluster.client import requests as calls
 from logdb.cluster.client.commit_client import CommitClient, PendingCommit
 from logdb.cluster.client.leases import Leases
 from logdb.cluster.client.read_client import ReadClient
+from logdb.cluster.cold_reads import ColdReader
 from logdb.cluster.compaction.archiver import Archiver
 from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.compactor import Compactor, Phase
 from logdb.cluster.compaction.records import encode_ending
 from logdb.cluster.mapping_server import decision_writer, query_executor, replica, summarizer
-from logdb.cluster.mapping_server.answer_queue import ParkedRead
 from logdb.cluster.mapping_server.bootstrap import Bootstrap
+from logdb.cluster.mapping_server.cold_queue import ColdQueue, ParkedRead
 from logdb.cluster.mapping_server.log_follower import LogFollower
 from logdb.cluster.mapping_server.read_queue import ReadQueue
 from logdb.cluster.mapping_server.replica import Replica
@@ -34,6 +35,7 @@ from logdb.cluster.mapping_server.summarizer import Summarizer
 from logdb.cluster.mapping_server.sweeper import RetentionSweeper
 from logdb.cluster.mapping_server.verdict_subscriptions import VerdictSubscriptions
 from logdb.cluster.messages import Consistency, Decided, FutureVersionReply, LedgerRows, MapRows, Section
+from logdb.cores.effects import Recall
 from logdb.errors import Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch
@@ -42,7 +44,7 @@ from logdb.retention import sweep
 from logdb.store import merging
 from logdb.store.checkpoint import TOMBSTONE, Checkpoint, Row, Snapshot
 from logdb.store.files import MapFiles
-from logdb.store.key_map import KeyMap
+from logdb.store.key_map import LAST_VERSION, KeyMap
 from logdb.store.manifest import Manifest
 from logdb.store.overlay import Overlay
 from logdb.store.range_deletions import NOTHING, RangeDeletions, RangeIndex
@@ -633,15 +635,48 @@ def copy_commits_that_were_refused(right: Any, ledger: Ledger, gsn: int) -> bool
     return False
 
 
+@planted(ColdReader, "_segment_of")
+def read_one_segment_too_few(right: Any, reader: ColdReader, version: int, recall: Recall) -> int:
+    """An old version is read before the segment that has it is folded."""
+    return max(right(reader, version, recall) - 1, 1)
+
+
+@planted(ColdReader, "_from_view")
+def read_old_versions_at_the_end_of_the_tier(
+    right: Any, reader: ColdReader, question: Any, version: int, oldest: int, recall: Recall
+) -> Any:
+    """The tier is read at its newest version."""
+    return right(reader, question, recall.through, oldest, recall)
+
+
+@planted(ColdReader, "_commits")
+def skip_the_rest_of_a_page_of_commits(right: Any, reader: ColdReader, after: int, recall: Recall) -> Any:
+    """A follower is not told that a page of commits was cut."""
+    page = right(reader, after, recall)
+    return page._replace(end=reader._segments.head(reader._segment_of(after + 1, recall)).version + 1)
+
+
+@planted(ColdQueue, "of")
+def end_histories_at_the_floor(right: Any, queue: ColdQueue, parked: ParkedRead, version: int, result: Any) -> Any:
+    """A history has no versions before the floor."""
+    return result if isinstance(result, messages.Versions) else right(queue, parked, version, result)
+
+
+@planted(ColdQueue, "of")
+def refuse_versions_of_the_tier(right: Any, queue: ColdQueue, parked: ParkedRead, version: int, result: Any) -> Any:
+    """A version before the floor is refused."""
+    return result if isinstance(parked.read.question, messages.Get) else right(queue, parked, version, result)
+
+
 # ---- several ranges in one request
 
 
 @planted(query_executor, "_multi_rows", seed=7)
 def read_later_ranges_at_the_newest_version(
-    right: Any, one: Replica, request: messages.MultiScan, at: int, max_rows: int
+    right: Any, key_map: KeyMap, request: messages.MultiScan, at: int, max_rows: int
 ) -> Any:
     """Only the first range is read at the requested version."""
-    found, now = right(one, request, at, max_rows), right(one, request, one.applied, max_rows)
+    found, now = right(key_map, request, at, max_rows), right(key_map, request, LAST_VERSION, max_rows)
     return messages.MultiRows((*found.ranges[:1], *now.ranges[1:]))
 
 

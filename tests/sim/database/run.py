@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from logdb.cluster.messages import Decided
 from logdb.cluster.placement import Placement
 from logdb.cluster.summaries import HISTORY_KINDS, ShardHistory
 from logdb.cores.effects import MILLISECOND
-from logdb.errors import OutcomeUnknown, Unavailable
+from logdb.errors import OutcomeUnknown, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
 from logdb.retention.expiry import EXPIRING
@@ -143,7 +143,8 @@ class Simulation(LogSimulation):
         draw = self.world.draw("cold tier of servers")
         if draw.random() < TIERED:
             top = replace(top, cold=draw.randint(1, top.servers))
-            self.plan = replace(self.plan, top=top)
+            load = replace(self.plan.load, doing=(*self.plan.load.doing, "follow the tier"))
+            self.plan = replace(self.plan, load=load, top=top)
         draw = self.world.draw("retention")
         if draw.random() < SWEEPING:
             load = self.plan.load
@@ -176,7 +177,8 @@ class Simulation(LogSimulation):
         try:
             cluster.start()
             cluster.is_calm = set(plan.trouble.faults) <= set(self.own.HARMLESS)
-            shared = Shared(cluster.floors, lambda: cluster.tail)
+            is_tiered = plan.top.cold >= plan.top.servers
+            shared = Shared(cluster.floors, lambda: cluster.tail, is_tiered=is_tiered)
             self.applications = [
                 Application(world, process, plan.load, self.history, shared) for process in cluster.clients
             ]
@@ -287,21 +289,33 @@ class Simulation(LogSimulation):
             below, more = at, True
             while more:
                 request = calls.History(key, 50, calls.SNAPSHOT, below)
-                entries, more = self._ask_auditor(auditor, request, limit)[1:]
+                result = auditor.ask(request, limit)
+                if isinstance(result, VersionTrimmed) and self._has_some_tier:
+                    break  # this server has no access to the tier
+                if isinstance(result, Exception):
+                    raise Failure("liveness: the auditor is served", f"{request}: {result!r}")
+                _, entries, more = result
                 found += entries
                 below = entries[-1][0] - 1 if entries else 0
             versions[key] = found[::-1]
         return versions
 
     def _compare_answers(self, answers: dict[bytes, list[tuple[int, bytes | None]]], replayed: Replayed) -> None:
-        """The answers of the database equal a replay of the log, back to the floor."""
-        floor = replayed.replica.coordinator.floor
+        """The answers of the database equal a replay of the log, back to the floor, or to the first version of the cold
+        tier if there is one (DBS-21)."""
+        floors, oldest = self.cluster.floors, [replayed.replica.coordinator.floor]
+        if floors.copied is not None and self.plan.top.cold:
+            oldest = [*(oldest if self._has_some_tier else ()), floors.attached]
         for key, answered in answers.items():
-            versions = replayed.versions.get(key, [])
-            below = [entry for entry in versions if entry[0] <= floor][-1:]
-            right = [*(entry for entry in below if entry[1] is not None), *(it for it in versions if it[0] > floor)]
-            if answered != right:
+            right = [list(_versions_from(floor, replayed.versions.get(key, []))) for floor in oldest]
+            if answered not in right:
                 raise Failure("the database matches a replay of the log", f"{key!r} is {answered}, not {right}")
+
+    @property
+    def _has_some_tier(self) -> bool:
+        """Whether not all mapping servers know the cold tier."""
+        top = self.plan.top
+        return 0 < top.cold < top.servers
 
     # ---- servers
 
@@ -398,6 +412,13 @@ class Simulation(LogSimulation):
             counts["transaction twice in the log"] += tag == COMMIT and payload in seen
             seen.add(payload)
         counts["checkpoint taken"] += self.cluster.checkpoints
+
+
+def _versions_from(floor: int, versions: list[tuple[int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+    """The versions of a key that are live at the floor, or later."""
+    live = [entry for entry in versions if entry[0] <= floor][-1:]
+    yield from (entry for entry in live if entry[1] is not None)
+    yield from (entry for entry in versions if entry[0] > floor)
 
 
 class Replayed:

@@ -30,7 +30,7 @@ from logdb.cores.effects import MILLISECOND, Answer
 from logdb.errors import FutureVersion, OutcomeUnknown, Unavailable, VersionTrimmed
 from logdb.store.folds import ADD, MAX, MIN
 from logdb.store.ranges import ScanRange
-from logdb.store.records import Fold, Range, TxnId, unversioned_key
+from logdb.store.records import Commit, Fold, Place, Range, TxnId, decode_commit, unversioned_key
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
 from tests.sim.database.floors import Floors
@@ -83,7 +83,7 @@ class Pause(NamedTuple):
 
 
 class Overtaken(Exception):
-    """A compaction has passed the version of a reader."""
+    """A compaction has passed the version of a reader, and the cold tier does not have it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ def load_of(draw: random.Random) -> Load:
 
 class Shared:
     """State that workers share: transactions whose outcomes are requested, the versions that compactions allow, and the
-    `tail` of the log.
+    `tail` of the log. `is_tiered`: all servers know the cold tier.
 
     `pinned`: by name the version that is certainly pinned, and since when. `left`: names whose client has died.
     """
 
-    def __init__(self, floors: Floors, tail: Callable[[], int]) -> None:
-        self.floors, self.tail = floors, tail
+    def __init__(self, floors: Floors, tail: Callable[[], int], *, is_tiered: bool) -> None:
+        self.floors, self.tail, self.is_tiered = floors, tail, is_tiered
         self.pinned: dict[str, tuple[int, int]] = {}
         self.left: list[str] = []
         self.ended: list[TxnId] = []
@@ -150,7 +150,7 @@ class Application:
         self._waiting: dict[int, Future[Any]] = {}
         self._programs: Programs | None = None
         self._names = 0
-        weights = {**WEIGHTS, "compact": load.compacting, "expire": load.expiring}
+        weights = {**WEIGHTS, "compact": load.compacting, "expire": load.expiring, "follow the tier": 3}
         self._weights = [weights[what] for what in load.doing]
         process.on_answer = self._answered
         for worker in range(load.workers):
@@ -297,6 +297,8 @@ class Application:
             self.refused(op, result)
             self.world.counts["overtaken by a compaction"] += 1
             raise Overtaken
+        if isinstance(result, Unavailable) and Unavailable not in kinds and "cold tier" in str(result):
+            raise Overtaken  # the store is away, or the server does not know it
         if not isinstance(result, kinds):
             raise Failure("an answer has a type that its call allows", f"{op}: {result!r}")
         return result
@@ -307,6 +309,8 @@ class Application:
         floors, version, oldest = self.shared.floors, error.version, error.oldest
         if not (version < oldest <= floors.floor and floors.had(oldest)):
             raise Failure("only compacted versions are refused", f"{op}: {error}; the floor is {floors.floor}")
+        if self.shared.is_tiered and floors.copied is not None and floors.attached <= version and op.what != "pin":
+            raise Failure("DBS-21: versions of the cold tier can be read", f"{op}: {error}")
         pinned = [name for name, (at, since) in self.shared.pinned.items() if at <= version and since < op.invoked]
         if pinned:
             raise Failure("pinned versions can be read", f"{op}: {error}; {pinned}")
@@ -530,6 +534,32 @@ class Application:
             consistency, below = SNAPSHOT, found.entries[-1][0] - 1 if more else 0
         self.end(op, "ok")
 
+    def _follow_tier(self, op: Op) -> Steps:
+        """Read the commits of the cold tier from some version on, with their large values."""
+        floors = self.shared.floors
+        if floors.copied in (None, floors.attached):
+            self.end(op, "ok")
+            return
+        after = self.draw.choice([floors.attached, *(it for it in self.shared.versions if it >= floors.attached)])
+        commits: dict[int, Commit] = {}
+        more, end = True, after + 1
+        while more:
+            result = yield requests.ColdCommits(end - 1)
+            if isinstance(result, VersionTrimmed) and not self.shared.is_tiered:
+                raise Overtaken
+            page = self._expect(op, result, messages.CommitPage)
+            for version, _, record in page.commits:
+                commit = decode_commit(record, version)
+                writes = dict(commit.writes)
+                for key, value in writes.items():
+                    if isinstance(value, Place):
+                        writes[key] = self._expect(op, (yield requests.ColdValue(value)), bytes)
+                if commits.setdefault(version, commit._replace(writes=writes)).sequence != version or version < end:
+                    raise Failure("DBS-21: the tier has each commit once", f"{op}: {version} after {end - 1}")
+            end, more = page.end, page.more
+        op.followed = after, end, commits
+        self.end(op, "ok")
+
     def _export(self, op: Op) -> Steps:
         """Read all keys slowly, with a lease on the version."""
         result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION)))
@@ -669,4 +699,5 @@ class Application:
         "settle": _settle,
         "compact": _compact,
         "expire": _expire,
+        "follow the tier": _follow_tier,
     }

@@ -1,0 +1,283 @@
+"""Reads of versions before the floor, from the segments of a cluster's cold tier (PROTOCOL.md, "The cold tier").
+
+A view is the fold of the segments from the first one on, with every version, in a map of its own. It is made by the
+first read that needs it, and later reads extend it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol
+
+from logdb.cluster.mapping_server.query_executor import answer_from
+from logdb.cluster.messages import (
+    COLD_SHARD,
+    AtTime,
+    ColdCommit,
+    ColdCommits,
+    ColdValue,
+    CommitPage,
+    Floor,
+    History,
+    NotReadable,
+    Oldest,
+    Result,
+    ValuePart,
+    Version,
+    VersionReply,
+    Versions,
+    VersionTrimmedReply,
+)
+from logdb.cores.effects import Recall, Recalled
+from logdb.errors import ColdTierError, Corruption, LogDBError
+from logdb.log.contract import LogRecord
+from logdb.store.kept_views import KeptViews
+from logdb.store.key_map import KeyMap
+from logdb.store.limits import INLINE_VALUE_BYTES
+from logdb.store.records import (
+    COMMIT,
+    Commit,
+    Place,
+    Relocated,
+    Value,
+    decode_commit,
+    decode_relocation,
+    digest,
+    encode_commit,
+)
+
+VIEWS_BYTES: Final = 512 << 20
+"""Maximum size of the views that are kept, unless they are few."""
+CACHED_BYTES: Final = 16 << 20
+"""Maximum size of the segments that are kept in memory besides the last one."""
+
+
+class SegmentHead(NamedTuple):
+    """What a segment has: the fields as of `Archive`. `is_empty`: whether it has no records."""
+
+    log_id: bytes
+    since: int
+    version: int
+    oldest: int
+    time: int
+    is_empty: bool
+
+
+class Segments(Protocol):
+    """The segments of a cold tier, by number from 1. Every method raises Corruption, Unavailable, ColdTierError."""
+
+    def location(self) -> str:
+        """The address of the tier, for people."""
+
+    def head(self, number: int) -> SegmentHead:
+        """What a segment has."""
+
+    def records(self, number: int) -> Iterable[LogRecord]:
+        """The content of a segment, as it was written."""
+
+
+class ViewMap(Protocol):
+    """A map for a view. `key_map`: empty at first."""
+
+    key_map: KeyMap
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def rest(self) -> None:
+        """Called between two records: may move changes out of memory, let other threads run, and raise Unavailable."""
+
+    def close(self) -> None:
+        """Remove it."""
+
+
+class Content(NamedTuple):
+    """The content of a segment: rows of the first version, then commits as (version, time, commit). Large values are
+    places in it, and `values` has them by digest."""
+
+    rows: list[Relocated]
+    commits: list[tuple[int, int, Commit]]
+    values: dict[bytes, bytes]
+    size: int
+
+
+class ColdView:
+    """The versions up to segment `folded`, of which `map` has each."""
+
+    def __init__(self, made: ViewMap) -> None:
+        self.users = self.folded = 0
+        self.map, self._made = made.key_map, made
+        self.is_broken = False
+
+    @property
+    def size_bytes(self) -> int:
+        return self._made.size_bytes
+
+    def fold(self, content: Content) -> None:
+        """Add the next segment."""
+        self.is_broken = True  # until all of it is there
+        for key, version, value in content.rows:
+            self.map.insert(key, version, value, 0)
+            self._made.rest()
+        for version, _, commit in content.commits:
+            self.map.apply(version, commit.writes, commit.deletes)
+            self._made.rest()
+        self.is_broken = False
+        self.folded += 1
+
+    def close(self) -> None:
+        """Remove the map."""
+        self._made.close()
+
+
+class ColdReader:
+    """Answers reads from a tier, one at a time. `make_map`: makes the map of a view."""
+
+    def __init__(self, segments: Segments, make_map: Callable[[], ViewMap]) -> None:
+        self._segments, self._make_map = segments, make_map
+        self._views = KeptViews[ColdView](VIEWS_BYTES)
+        self._contents: OrderedDict[int, Content] = OrderedDict()
+
+    def recalled(self, recall: Recall) -> Recalled:
+        """The answer to a read; NotReadable if the tier cannot be read now."""
+        try:
+            self._check(recall)
+            version, result = self._answer(recall)
+        except Corruption as damage:
+            version, result = 0, NotReadable(damage.path, damage.what)
+        except LogDBError as error:
+            version, result = 0, NotReadable("", f"the cold tier cannot be read: {error}")
+        return Recalled(recall.number, version, result)
+
+    def _check(self, recall: Recall) -> None:
+        """DBS-21: the segments are those that the log states."""
+        head = self._segments.head(recall.segments)
+        if (head.log_id, head.version) != (recall.log_id, recall.through):
+            raise ColdTierError(
+                f"{self._segments.location()} does not have segment {recall.segments} of this cluster: it was moved,"
+                " removed or replaced"
+            )
+
+    def _answer(self, recall: Recall) -> tuple[int, Result]:
+        question, version, oldest = recall.question, recall.version, self._segments.head(1).oldest
+        if isinstance(question, Oldest):
+            return version, Floor(oldest, 0, 0, 0)
+        if isinstance(question, ColdValue):
+            return version, self._value(question, recall.max_bytes)
+        if isinstance(question, ColdCommits):
+            if question.after < oldest:
+                return 0, VersionTrimmedReply(oldest)
+            return version, self._commits(question.after, recall)
+        if isinstance(question, AtTime):
+            at = self._at_time(question.time, recall)
+            return (0, VersionTrimmedReply(oldest)) if at < oldest else (at, VersionReply())
+        if version < oldest:
+            if isinstance(question, History):  # the versions before those of an earlier page
+                return version, Versions((), False)
+            return 0, VersionTrimmedReply(oldest)
+        if isinstance(question, Version):
+            return version, VersionReply()
+        return version, self._from_view(question, version, oldest, recall)
+
+    # ---- views
+
+    def _from_view(self, question: Any, version: int, oldest: int, recall: Recall) -> Result:
+        needed = self._segment_of(version, recall)
+        with self._views.use(recall.log_id, lambda: ColdView(self._make_map())) as view:
+            try:
+                for number in range(view.folded + 1, needed + 1):
+                    self._check_order(number, recall.log_id)
+                    view.fold(self._read(number))
+            finally:
+                if view.is_broken:
+                    self._views.drop(recall.log_id)
+            return answer_from(view.map, oldest, question, version, recall.max_bytes)
+
+    def _check_order(self, number: int, log_id: bytes) -> None:
+        """DBS-21: a segment continues the one before it."""
+        head = self._segments.head(number)
+        before = self._segments.head(number - 1).version if number > 1 else 0
+        if (head.log_id, head.since) != (log_id, before):
+            raise ColdTierError(f"segment {number} in {self._segments.location()} does not continue the one before it")
+
+    def _segment_of(self, version: int, recall: Recall) -> int:
+        """The first segment with which the tier has a version."""
+        numbers = range(1, recall.segments + 1)
+        return numbers[bisect_left(numbers, version, key=lambda number: self._segments.head(number).version)]
+
+    # ---- commits and values
+
+    def _commits(self, after: int, recall: Recall) -> CommitPage:
+        if after >= recall.through:
+            return CommitPage((), after + 1, False)
+        number = self._segment_of(after + 1, recall)
+        self._check_order(number, recall.log_id)
+        found, size = list[ColdCommit](), 0
+        for version, time, commit in self._read(number).commits:
+            if version > after:
+                found.append(ColdCommit(version, time, encode_commit(commit)))
+                size += len(found[-1].record)
+                if size >= recall.max_bytes:
+                    return CommitPage(tuple(found), version + 1, version < recall.through)
+        reached = self._segments.head(number).version
+        return CommitPage(tuple(found), reached + 1, reached < recall.through)
+
+    def _value(self, question: ColdValue, max_bytes: int) -> ValuePart:
+        found = self._read(question.segment).values.get(question.digest)
+        if found is None:
+            raise ColdTierError(f"segment {question.segment} in {self._segments.location()} does not have this value")
+        return ValuePart(found[question.offset : question.offset + max_bytes])
+
+    def _at_time(self, time: int, recall: Recall) -> int:
+        """The last version of the tier with this time (ns since the epoch) or an earlier one; -1 if it begins later."""
+        head, oldest = self._segments.head, self._segments.head(1).oldest
+        first = self._segment_of(oldest, recall) + 1 if oldest else 1  # rows have the time at which they were copied
+        while first < recall.segments and head(first).is_empty:
+            first += 1
+        numbers = range(first, recall.segments + 1)
+        position = bisect_left(numbers, True, key=lambda number: head(number).time > time)
+        at = -1 if oldest else 0
+        for number in numbers[max(position - 1, 0) : position + 1]:
+            for version, written, _ in self._read(number).commits:
+                if written <= time:
+                    at = version
+        return at
+
+    # ---- the content of segments
+
+    def _read(self, number: int) -> Content:
+        content = self._contents.get(number)
+        if content is None:
+            content = self._contents[number] = content_of(number, self._segments.records(number))
+            while len(self._contents) > 1 and sum([each.size for each in self._contents.values()]) > CACHED_BYTES:
+                self._contents.popitem(last=False)
+        self._contents.move_to_end(number)
+        return content
+
+    def close(self) -> None:
+        """Remove the views."""
+        self._views.close()
+
+
+def content_of(number: int, records: Iterable[LogRecord]) -> Content:
+    """The content of segment `number`."""
+    content, size = Content([], [], {}, 0), 0
+
+    def placed(value: Value) -> Value:
+        if not isinstance(value, bytes) or len(value) <= INLINE_VALUE_BYTES:
+            return value
+        place = Place(number, COLD_SHARD, len(value), digest(value))
+        content.values[place.digest] = value
+        return place
+
+    for record in records:
+        size += len(record.payload)
+        if record.tag == COMMIT:
+            commit = decode_commit(record.payload, record.gsn)
+            writes = {key: placed(value) for key, value in commit.writes.items()}
+            content.commits.append((commit.sequence, record.time, commit._replace(writes=writes)))
+        else:
+            content.rows.extend([row._replace(value=placed(row.value)) for row in decode_relocation(record.payload)])
+    return content._replace(size=size)
