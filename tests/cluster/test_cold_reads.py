@@ -232,6 +232,15 @@ def test_other_reads_do_not_wait_for_the_tier(tmp_path: Path, monkeypatch: pytes
     assert another not in found
 
 
+def test_a_reader_of_the_tier_holds_back_no_compaction(tmp_path: Path) -> None:
+    log, tier = written(8), Tier(tmp_path)
+    server = Server(on=log, has_cold_tier=True, lease_ns=60 * SECOND)
+    compact(log, tier, server, before=4)
+    server.give("reader of the tier", messages.Hold(3))
+    server.give("reader of the map", messages.Hold(6))
+    assert compact(log, tier, server, before=8, number=2).floor == 6
+
+
 def test_a_client_stays_with_the_server_that_reads_the_tier() -> None:
     client = Client()
     client.handle(Call(1, calls.Get((b"k",), SNAPSHOT, 3)))

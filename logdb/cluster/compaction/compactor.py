@@ -164,7 +164,8 @@ class Compactor:
 
     def _begin(self) -> None:
         replica, config = self._replica, self._config
-        before = min([self._target, *self.leases.versions()])
+        tiered = replica.coordinator.floor if config.has_cold_tier else 0  # older versions are read in the tier
+        before = min([self._target, *(version for version in self.leases.versions() if version >= tiered)])
         wanted = replica.coordinator.oldest_needed(before)
         if replica.applied < self._target:
             self._later(config.gather_ns, self._begin)

@@ -219,13 +219,14 @@ class DatabaseCluster(Cluster):
                 judged[0] = request
                 before = decode_beginning(request.records[0][1]).before
                 since = process.now - config.lease_ns
+                tiered = server.replica.coordinator.floor if config.has_cold_tier else 0
                 for client, (version, received) in received_leases.items():
-                    if version and received >= since and version < before:
+                    if version and received >= since and tiered <= version < before:
                         what = f"{config.address} compacts to {before}, {client} has a lease on {version}"
                         raise Failure("leased versions are not compacted", what)
                 late = self.world.now - self.shape.heartbeat_ns
                 for (client, holder), (version, since) in self._leases.items():
-                    if self.is_calm and version < before and since < late:
+                    if self.is_calm and tiered <= version < before and since < late:
                         what = f"{config.address} compacts to {before}, {client} has a lease on {version} for {holder}"
                         raise Failure("leases reach the servers in time", what)
             elif type(request) is log.Append and request.records[0][0] == ENDING and self.at_ending is not None:
