@@ -1,7 +1,8 @@
 """Reads of versions before the floor, from the segments of a cluster's cold tier (PROTOCOL.md, "The cold tier").
 
-A view is the fold of the segments from the first one on, with every version, in a map of its own. It is made by the
-first read that needs it, and later reads extend it.
+A view is the fold of the segments from the first one on, in a map of its own: it has every version of a window of
+segments. It is made by the first read that needs it, and later reads extend it. What only versions before the window
+could see is removed, so that its size is that of the rows and of a window.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ from logdb.store.records import (
 
 VIEWS_BYTES: Final = 512 << 20
 """Maximum size of the views that are kept, unless they are few."""
+WINDOW: Final = 64
+"""Number of segments of which a view has every version."""
 CACHED_BYTES: Final = 16 << 20
 """Maximum size of the segments that are kept in memory besides the last one."""
 
@@ -89,6 +92,9 @@ class ViewMap(Protocol):
     def rest(self) -> None:
         """Called between two records: may move changes out of memory, let other threads run, and raise Unavailable."""
 
+    def prune(self, floor: int) -> None:
+        """Remove the versions that only reads before `floor` could see; all versions are older or that one."""
+
     def close(self) -> None:
         """Remove it."""
 
@@ -104,10 +110,11 @@ class Content(NamedTuple):
 
 
 class ColdView:
-    """The versions up to segment `folded`, of which `map` has each."""
+    """The versions from `floor` up to segment `folded`, of which `map` has each."""
 
-    def __init__(self, made: ViewMap) -> None:
+    def __init__(self, made: ViewMap, floor: int) -> None:
         self.users = self.folded = 0
+        self.floor = floor
         self.map, self._made = made.key_map, made
         self.is_broken = False
 
@@ -126,6 +133,12 @@ class ColdView:
             self._made.rest()
         self.is_broken = False
         self.folded += 1
+
+    def begin_window(self, floor: int) -> None:
+        """Have no versions before the newest one."""
+        self.is_broken = True
+        self._made.prune(floor)
+        self.floor, self.is_broken = floor, False
 
     def close(self) -> None:
         """Remove the map."""
@@ -165,7 +178,7 @@ class ColdReader:
         if isinstance(question, Oldest):
             return version, Floor(oldest, 0, 0, 0)
         if isinstance(question, ColdValue):
-            return version, self._value(question, recall.max_bytes)
+            return version, self._value(question, recall)
         if isinstance(question, ColdCommits):
             if question.after < oldest:
                 return 0, VersionTrimmedReply(oldest)
@@ -184,16 +197,30 @@ class ColdReader:
     # ---- views
 
     def _from_view(self, question: Any, version: int, oldest: int, recall: Recall) -> Result:
+        while True:
+            result, floor = self._from_window(question, version, oldest, recall)
+            if not isinstance(result, Versions) or result.more or floor == oldest:
+                return result
+            if result.versions:
+                return result._replace(more=True)  # the window before has older ones
+            version = floor
+
+    def _from_window(self, question: Any, version: int, oldest: int, recall: Recall) -> tuple[Result, int]:
+        """The result from the view that has a version, and the oldest version of that view."""
         needed = self._segment_of(version, recall)
-        with self._views.use(recall.log_id, lambda: ColdView(self._make_map())) as view:
+        start = (needed - 1) // WINDOW * WINDOW
+        name = recall.log_id, start
+        with self._views.use(name, lambda: ColdView(self._make_map(), oldest)) as view:
             try:
                 for number in range(view.folded + 1, needed + 1):
                     self._check_order(number, recall.log_id)
                     view.fold(self._read(number))
+                    if number <= start and number % WINDOW == 0:
+                        view.begin_window(max(self._segments.head(number).version, oldest))
             finally:
                 if view.is_broken:
-                    self._views.drop(recall.log_id)
-            return answer_from(view.map, oldest, question, version, recall.max_bytes)
+                    self._views.drop(name)
+            return answer_from(view.map, view.floor, question, version, recall.max_bytes), view.floor
 
     def _check_order(self, number: int, log_id: bytes) -> None:
         """DBS-21: a segment continues the one before it."""
@@ -224,11 +251,12 @@ class ColdReader:
         reached = self._segments.head(number).version
         return CommitPage(tuple(found), reached + 1, reached < recall.through)
 
-    def _value(self, question: ColdValue, max_bytes: int) -> ValuePart:
-        found = self._read(question.segment).values.get(question.digest)
+    def _value(self, question: ColdValue, recall: Recall) -> ValuePart:
+        number, name, offset = question
+        found = self._read(number).values.get(name) if 0 < number <= recall.segments else None
         if found is None:
-            raise ColdTierError(f"segment {question.segment} in {self._segments.location()} does not have this value")
-        return ValuePart(found[question.offset : question.offset + max_bytes])
+            raise ColdTierError(f"segment {number} in {self._segments.location()} does not have this value")
+        return ValuePart(found[offset : offset + recall.max_bytes])
 
     def _at_time(self, time: int, recall: Recall) -> int:
         """The last version of the tier with this time (ns since the epoch) or an earlier one; -1 if it begins later."""

@@ -149,8 +149,15 @@ class DiskMap:
     def rest(self) -> None:
         """See `ViewMap.rest`."""
         if self.key_map.active.size > OVERLAY_BYTES:
-            self._write()
+            self._write(0)
         self._pause()
+
+    def prune(self, floor: int) -> None:
+        """See `ViewMap.prune`."""
+        self._write(floor)
+        for _ in self._checkpoint.prune(floor, self.key_map.deleted_to(floor)):
+            self._pause()
+        self.key_map.drop_deletions(lambda deleted: deleted.version <= floor)
 
     def _pause(self) -> None:
         if time.monotonic() - self._began >= WORK_S:
@@ -158,10 +165,11 @@ class DiskMap:
                 raise Unavailable("the server is stopping")
             self._began = time.monotonic()
 
-    def _write(self) -> None:
+    def _write(self, version: int) -> None:
+        """Write the changes to the disk; they reach `version` at least."""
         key_map, checkpoint = self.key_map, self._checkpoint
         frozen = key_map.freeze()
-        newest = max(frozen.last, checkpoint.covers)
+        newest = max(frozen.last, checkpoint.covers, version)
         checkpoint.begin(newest)
         for _ in checkpoint.write(frozen):
             self._pause()

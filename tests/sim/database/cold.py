@@ -27,6 +27,9 @@ class MemoryMap:
     def __init__(self) -> None:
         self.key_map = KeyMap(UnresolvedValues(), None)
 
+    def prune(self, floor: int) -> None:
+        self.key_map.prune(floor)
+
     def rest(self) -> None: ...
     def close(self) -> None: ...
 
