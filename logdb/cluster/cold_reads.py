@@ -1,8 +1,8 @@
 """Reads of versions before the floor, from the segments of a cluster's cold tier (PROTOCOL.md, "The cold tier").
 
 A view is the fold of the segments from the first one on, in a map of its own: it has every version of a window of
-segments. It is made by the first read that needs it, and later reads extend it. What only versions before the window
-could see is removed, so that its size is that of the rows and of a window.
+segments. It is made by the first read that needs it, and later reads extend it. Versions that only reads before
+the window could see are removed, so its size is that of the rows and of a window.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CACHED_BYTES: Final = 16 << 20
 
 
 class SegmentHead(NamedTuple):
-    """What a segment has: the fields as of `Archive`. `is_empty`: whether it has no records."""
+    """The content of a segment, by its manifest: the fields as of `Archive`. `is_empty`: whether it has no records."""
 
     log_id: bytes
     since: int
@@ -75,7 +75,7 @@ class Segments(Protocol):
         """The address of the tier, for people."""
 
     def head(self, number: int) -> SegmentHead:
-        """What a segment has."""
+        """The manifest of a segment."""
 
     def records(self, number: int) -> Iterable[LogRecord]:
         """The content of a segment, as it was written."""

@@ -13,6 +13,7 @@ import pytest
 from logdb.backups.places import DirectoryPlace
 from logdb.cluster import cold_reads, messages
 from logdb.cluster.client import requests as calls
+from logdb.cluster.cold_reads import ColdReader
 from logdb.cluster.compaction import archiver
 from logdb.cluster.mapping_server import cold_queue
 from logdb.cluster.messages import (
@@ -39,7 +40,7 @@ from logdb.cores.effects import SECOND, Call
 from logdb.errors import Corruption, Unavailable
 from logdb.log import requests as log_calls
 from logdb.node import cold_store
-from logdb.node.cold_store import DiskMap
+from logdb.node.cold_store import DiskMap, PlacedSegments
 from logdb.store.records import VALUE, Place, digest
 from tests.harness.cold_tiers import Tier, compact
 from tests.harness.mapping_histories import LARGE, write
@@ -62,7 +63,7 @@ def written(count: int) -> Log:
 
 
 def everything(log: Log, tier: Tier, server: Server, keys: tuple[bytes, ...], version: int) -> list[Any]:
-    """What reads at a version return, with large values by their digests."""
+    """The results of reads at a version, with large values by their digests."""
     entries = ask(log, tier, server, Get((*keys, b"missing")), version)
     rows = ask(log, tier, server, Scan(None, None, True, 1_000), version)
     assert isinstance(entries[1], Entries)
@@ -105,7 +106,9 @@ def test_versions_of_some_history_are_what_they_were(
     if on_disk:
         monkeypatch.setattr(cold_store, "OVERLAY_BYTES", 2_000)
         maps = itertools.count()
-        monkeypatch.setattr(tier.reader, "_make_map", lambda: DiskMap(tmp_path / "maps" / str(next(maps)), Event()))
+        tier.reader = ColdReader(
+            PlacedSegments(tier.place), lambda: DiskMap(tmp_path / "maps" / str(next(maps)), Event())
+        )
     first = 40 if seed % 2 else 0  # the tier begins with rows
     server, reference = Server(on=log, has_cold_tier=True), Server(on=log, name="m2", seed=2)
     for number in range(1, 160):

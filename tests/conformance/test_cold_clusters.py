@@ -43,7 +43,7 @@ KEYS = [b"a", b"b", b"deleted", b"large", b"missing", b"n"]
 
 
 def everything(db: logdb.Database, versions: list[int]) -> dict:
-    """What all kinds of reads return about these versions."""
+    """The results of all kinds of reads of these versions."""
     found: dict = {}
     for version in versions:
         old = db.at(version)

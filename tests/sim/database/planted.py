@@ -651,7 +651,7 @@ def read_old_versions_at_the_end_of_the_tier(
 
 @planted(ColdReader, "_commits")
 def skip_the_rest_of_a_page_of_commits(right: Any, reader: ColdReader, after: int, recall: Recall) -> Any:
-    """A follower is not told that a page of commits was cut."""
+    """A page of commits that was cut ends where its segment ends."""
     page = right(reader, after, recall)
     return page._replace(end=reader._segments.head(reader._segment_of(after + 1, recall)).version + 1)
 
