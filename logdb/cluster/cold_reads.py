@@ -52,7 +52,7 @@ from logdb.store.records import (
 VIEWS_BYTES: Final = 512 << 20
 """Maximum size of the views that are kept, unless they are few."""
 WINDOW: Final = 64
-"""Number of segments of which a view has every version."""
+"""See `ColdReader`."""
 CACHED_BYTES: Final = 16 << 20
 """Maximum size of the segments that are kept in memory besides the last one."""
 
@@ -146,10 +146,11 @@ class ColdView:
 
 
 class ColdReader:
-    """Answers reads from a tier, one at a time. `make_map`: makes the map of a view."""
+    """Answers reads from a tier, one at a time. `make_map`: makes the map of a view. `window`: the number of segments
+    of which a view has every version."""
 
-    def __init__(self, segments: Segments, make_map: Callable[[], ViewMap]) -> None:
-        self._segments, self._make_map = segments, make_map
+    def __init__(self, segments: Segments, make_map: Callable[[], ViewMap], window: int = WINDOW) -> None:
+        self._segments, self._make_map, self._window = segments, make_map, window
         self._views = KeptViews[ColdView](VIEWS_BYTES)
         self._contents: OrderedDict[int, Content] = OrderedDict()
 
@@ -208,14 +209,14 @@ class ColdReader:
     def _from_window(self, question: Any, version: int, oldest: int, recall: Recall) -> tuple[Result, int]:
         """The result from the view that has a version, and the oldest version of that view."""
         needed = self._segment_of(version, recall)
-        start = (needed - 1) // WINDOW * WINDOW
+        start = (needed - 1) // self._window * self._window
         name = recall.log_id, start
         with self._views.use(name, lambda: ColdView(self._make_map(), oldest)) as view:
             try:
                 for number in range(view.folded + 1, needed + 1):
                     self._check_order(number, recall.log_id)
                     view.fold(self._read(number))
-                    if number <= start and number % WINDOW == 0:
+                    if number <= start and number % self._window == 0:
                         view.begin_window(max(self._segments.head(number).version, oldest))
             finally:
                 if view.is_broken:

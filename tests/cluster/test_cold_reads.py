@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logdb.backups.places import DirectoryPlace
-from logdb.cluster import cold_reads, messages
+from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
 from logdb.cluster.cold_reads import ColdReader
 from logdb.cluster.compaction import archiver
@@ -101,13 +101,12 @@ def test_versions_of_some_history_are_what_they_were(
     seed: int, on_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archiver, "SEGMENT_BYTES", 2_000)
-    monkeypatch.setattr(cold_reads, "WINDOW", 4)
-    draw, log, tier = random.Random(seed), Log(), Tier(tmp_path / "tier")
+    draw, log, tier = random.Random(seed), Log(), Tier(tmp_path / "tier", window=4)
     if on_disk:
         monkeypatch.setattr(cold_store, "OVERLAY_BYTES", 2_000)
         maps = itertools.count()
         tier.reader = ColdReader(
-            PlacedSegments(tier.place), lambda: DiskMap(tmp_path / "maps" / str(next(maps)), Event())
+            PlacedSegments(tier.place), lambda: DiskMap(tmp_path / "maps" / str(next(maps)), Event()), window=4
         )
     first = 40 if seed % 2 else 0  # the tier begins with rows
     server, reference = Server(on=log, has_cold_tier=True), Server(on=log, name="m2", seed=2)

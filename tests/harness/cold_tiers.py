@@ -6,7 +6,7 @@ from pathlib import Path
 
 from logdb.backups.archiving import write_segment
 from logdb.backups.places import DirectoryPlace
-from logdb.cluster.cold_reads import ColdReader
+from logdb.cluster.cold_reads import WINDOW, ColdReader
 from logdb.cluster.mapping_server.replica import UnresolvedValues
 from logdb.cluster.messages import Compact, Compacted, NotReadable
 from logdb.cores.effects import SECOND, Archive, Archived, Recalled
@@ -31,13 +31,13 @@ class MemoryMap:
 
 
 class Tier:
-    """A tier in a directory. `away`: why it cannot be written or read; "" if it can."""
+    """A tier in a directory. `away`: why it cannot be written or read; "" if it can. `window`: see `ColdReader`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, window: int = WINDOW) -> None:
         self.place = DirectoryPlace(path)
         self.away = ""
         self.written: list[Archive] = []
-        self.reader = ColdReader(PlacedSegments(self.place), MemoryMap)
+        self.reader = ColdReader(PlacedSegments(self.place), MemoryMap, window)
 
     def serve(self, *servers: Server) -> bool:
         """Write the segments that the servers have sent, and answer their reads. Returns whether there were any."""

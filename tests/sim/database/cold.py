@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from logdb.backups.restoring import bytes_of
-from logdb.cluster.cold_reads import ColdReader, SegmentHead
+from logdb.cluster.cold_reads import WINDOW, ColdReader, SegmentHead
 from logdb.cluster.mapping_server.replica import UnresolvedValues
-from logdb.cluster.messages import NotReadable
+from logdb.cluster.messages import Get, History, MultiScan, NotReadable, Scan, Version
 from logdb.cores.effects import MILLISECOND, Address, Archive, Archived, Recall, Recalled
 from logdb.log.contract import LogRecord
 from logdb.store.key_map import KeyMap
@@ -17,6 +18,9 @@ from logdb.store.records import COMMIT, Commit, Value, decode_commit, decode_rel
 from tests.sim.database.keys import is_within
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
+
+AWAY = "the cold tier is away"
+"""Why a read failed."""
 
 
 class MemoryMap:
@@ -42,7 +46,7 @@ class SimulatedColdTier:
         self.segments: dict[int, Archive] = {}
         self.away_until, self._away = 0, 0.2
         self._reads = world.draw("reads of the cold tier")
-        self._readers: dict[tuple[Address, int], ColdReader] = {}
+        self._readers: dict[Address, tuple[int, ColdReader]] = {}
 
     def archive(self, process: Process, segment: Archive) -> None:
         """Write a segment after some time, also if the server is killed meanwhile, and report it later."""
@@ -67,20 +71,36 @@ class SimulatedColdTier:
     def recall(self, process: Process, recall: Recall) -> None:
         """Read an old version after some time."""
         life = process.lives
-        reader = self._readers.setdefault((process.address, life), ColdReader(self, MemoryMap))
+        reader = self._reader_of(process)
+        self._check_need(process, recall)
 
         def read(_: None) -> None:
             if process.lives != life:
                 return
             recalled = reader.recalled(recall)
             if self._world.now < self.away_until:
-                recalled = Recalled(recall.number, 0, NotReadable("", "the cold tier is away"))
+                recalled = Recalled(recall.number, 0, NotReadable("", AWAY))
             elif isinstance(recalled.result, NotReadable):
                 raise Failure("DBS-21: the cold tier has what the log states", f"{recall}: {recalled.result}")
             self._world.counts["read from the cold tier"] += 1
             process.deliver(recalled)
 
         self._world.after(self._reads.randrange(self._reads.choice((1, 10)) * MILLISECOND), read, None)
+
+    def _reader_of(self, process: Process) -> ColdReader:
+        known, reader = self._readers.get(process.address, (0, None))
+        if reader is None or known != process.lives:
+            reader = ColdReader(self, MemoryMap, window=self._reads.choice((1, 2, WINDOW)))
+            self._readers[process.address] = process.lives, reader
+        return reader
+
+    def _check_need(self, process: Process, recall: Recall) -> None:
+        """A server does not read from the store, which may be away, the versions that it has itself."""
+        core: Any = process.core
+        floor, question = core.replica.coordinator.floor, recall.question
+        is_new = isinstance(question, Get | Scan | MultiScan | Version) and recall.version >= floor
+        if is_new or (isinstance(question, History) and recall.version > floor):
+            raise Failure("DBS-21: the tier is read before the floor only", f"{process.address} at {floor}: {recall}")
 
     def location(self) -> str:
         """See `Segments.location`."""

@@ -127,7 +127,7 @@ def make_keys_with_the_snapshot(right: Any, commit: Commit, gsn: int) -> Commit:
     return ordered
 
 
-@planted(replica, "decode_commit", seed=13)
+@planted(replica, "decode_commit", seed=14)
 def leave_the_reads_of_appends_unvalidated(right: Any, payload: bytes, gsn: int) -> Commit:
     """Writers of a prefix do not conflict, and so neither do their reads of it."""
     commit: Commit = right(payload, gsn)
@@ -428,7 +428,7 @@ async def prune_before_the_checkpoint_covers_the_floor(right: Any, one: Checkpoi
 # ---- the files of a checkpoint
 
 
-@planted(MapFiles, "sync")
+@planted(MapFiles, "sync", seed=2)
 def name_a_run_before_it_is_synced(right: Any, files: MapFiles, number: int) -> None:
     """The manifest is durable, but a run that it lists is not."""
 
@@ -623,7 +623,7 @@ def trim_before_the_copy_is_verified(right: Any, archiver: Archiver, *segment: A
     yield from steps
 
 
-@planted(Replica, "compactable", seed=48)
+@planted(Replica, "compactable", seed=143)
 def compact_what_the_cold_tier_lacks(right: Any, one: Replica, before: int) -> int:
     """The floor of a compaction may pass what the tier has."""
     return one.coordinator.oldest_needed(before)
@@ -635,13 +635,13 @@ def copy_commits_that_were_refused(right: Any, ledger: Ledger, gsn: int) -> bool
     return False
 
 
-@planted(ColdReader, "_segment_of")
+@planted(ColdReader, "_segment_of", seed=43)
 def read_one_segment_too_few(right: Any, reader: ColdReader, version: int, recall: Recall) -> int:
     """An old version is read before the segment that has it is folded."""
     return max(right(reader, version, recall) - 1, 1)
 
 
-@planted(ColdReader, "_from_view")
+@planted(ColdReader, "_from_view", seed=13)
 def read_old_versions_at_the_end_of_the_tier(
     right: Any, reader: ColdReader, question: Any, version: int, oldest: int, recall: Recall
 ) -> Any:
@@ -649,20 +649,30 @@ def read_old_versions_at_the_end_of_the_tier(
     return right(reader, question, recall.through, oldest, recall)
 
 
-@planted(ColdReader, "_commits")
+@planted(ColdReader, "_from_view", seed=13)
+def end_histories_at_a_window(
+    right: Any, reader: ColdReader, question: Any, version: int, oldest: int, recall: Recall
+) -> Any:
+    """A history has no versions before the window of the view that answers."""
+    return reader._from_window(question, version, oldest, recall)[0]
+
+
+@planted(ColdReader, "_commits", seed=485)
 def skip_the_rest_of_a_page_of_commits(right: Any, reader: ColdReader, after: int, recall: Recall) -> Any:
     """A page of commits that was cut ends where its segment ends."""
     page = right(reader, after, recall)
+    if not page.commits:
+        return page
     return page._replace(end=reader._segments.head(reader._segment_of(after + 1, recall)).version + 1)
 
 
-@planted(ColdQueue, "of")
+@planted(ColdQueue, "of", seed=43)
 def end_histories_at_the_floor(right: Any, queue: ColdQueue, parked: ParkedRead, version: int, result: Any) -> Any:
     """A history has no versions before the floor."""
     return result if isinstance(result, messages.Versions) else right(queue, parked, version, result)
 
 
-@planted(ColdQueue, "of")
+@planted(ColdQueue, "of", seed=269)
 def refuse_versions_of_the_tier(right: Any, queue: ColdQueue, parked: ParkedRead, version: int, result: Any) -> Any:
     """A version before the floor is refused."""
     return result if isinstance(parked.read.question, messages.Get) else right(queue, parked, version, result)

@@ -47,6 +47,8 @@ class Story:
         self.lost = self.op("put", "info", txn=LOST, writes={CELL: b"lost"})
         self.read = self.op("read", version=9, reads={CELL: (9, b"lost")}, is_linearizable=True, session=8)
         self.past = self.op("history", version=9, histories={CELL: [(9, b"lost"), (7, b"v")]}, floor=6)
+        followed = 6, 10, {7: Commit(0, 7, {CELL: b"v"}), 9: Commit(0, 9, {CELL: b"lost"})}
+        self.follower = self.op("follow the tier", followed=followed)
         self.begun = self.op("put", txn=TxnId(3, 1), version=10, writes={SECOND: b"p"})
         self.program = self.op(
             "run", txn=TxnId(3, 2), version=11, writes={SECOND: b"p,q"}, seen={SECOND: b"p"}, is_speculative=True
@@ -229,6 +231,11 @@ def drop_the_end_of_a_key_history(story: Story) -> None:
     story.past.histories[CELL].pop()
 
 
+def follow_without_a_version(story: Story) -> None:
+    assert story.follower.followed is not None
+    del story.follower.followed[2][7]
+
+
 def report_a_valid_snapshot_as_too_old(story: Story) -> None:
     story.outdated.snapshot = 6
 
@@ -266,6 +273,7 @@ BAD: dict[Callable[[Story], None], str] = {
     raise_on_a_wrong_speculated_value: "a read returns one snapshot",
     commit_with_a_wrong_speculated_value: "a transaction reads the state before its version",
     drop_the_end_of_a_key_history: "a key's history matches its writes",
+    follow_without_a_version: "a follower of the cold tier gets every version",
     report_a_valid_snapshot_as_too_old: "only compacted snapshots are too old",
 }
 

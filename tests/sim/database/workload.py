@@ -33,6 +33,7 @@ from logdb.store.ranges import ScanRange
 from logdb.store.records import Commit, Fold, Place, Range, TxnId, decode_commit, unversioned_key
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
+from tests.sim.database.cold import AWAY
 from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op
 from tests.sim.database.keys import (
@@ -297,8 +298,8 @@ class Application:
             self.refused(op, result)
             self.world.counts["overtaken by a compaction"] += 1
             raise Overtaken
-        if isinstance(result, Unavailable) and Unavailable not in kinds and "cold tier" in str(result):
-            raise Overtaken  # the store is away, or the server does not know it
+        if isinstance(result, Unavailable) and Unavailable not in kinds and str(result) == AWAY:
+            raise Overtaken
         if not isinstance(result, kinds):
             raise Failure("an answer has a type that its call allows", f"{op}: {result!r}")
         return result
@@ -533,16 +534,18 @@ class Application:
             more = found.more
             consistency, below = SNAPSHOT, found.entries[-1][0] - 1 if more else 0
         self.end(op, "ok")
+        if self.shared.is_tiered and self.shared.floors.copied is not None:
+            op.floor = self.shared.floors.attached
 
     def _follow_tier(self, op: Op) -> Steps:
         """Read the commits of the cold tier from some version on, with their large values."""
-        floors = self.shared.floors
-        if floors.copied in (None, floors.attached):
+        floors, copied = self.shared.floors, self.shared.floors.copied
+        if copied is None or copied == floors.attached:
             self.end(op, "ok")
             return
         after = self.draw.choice([floors.attached, *(it for it in self.shared.versions if it >= floors.attached)])
         commits: dict[int, Commit] = {}
-        more, end = True, after + 1
+        more, end, last = True, after + 1, after
         while more:
             result = yield requests.ColdCommits(end - 1)
             if isinstance(result, VersionTrimmed) and not self.shared.is_tiered:
@@ -554,9 +557,14 @@ class Application:
                 for key, value in writes.items():
                     if isinstance(value, Place):
                         writes[key] = self._expect(op, (yield requests.ColdValue(value)), bytes)
-                if commits.setdefault(version, commit._replace(writes=writes)).sequence != version or version < end:
-                    raise Failure("DBS-21: the tier has each commit once", f"{op}: {version} after {end - 1}")
-            end, more = page.end, page.more
+                if not last < version == commit.sequence:
+                    raise Failure("DBS-21: the tier has each commit once, in order", f"{op}: {version} after {last}")
+                commits[version], last = commit._replace(writes=writes), version
+            if page.end <= last or page.end < end + page.more:
+                raise Failure("DBS-21: a page ends after its commits", f"{op}: {page} after {end - 1}")
+            end, more, last = page.end, page.more, page.end - 1
+        if end <= copied and after < copied:
+            raise Failure("DBS-21: a follower gets to the end of the tier", f"{op}: {end}, not beyond {copied}")
         op.followed = after, end, commits
         self.end(op, "ok")
 
