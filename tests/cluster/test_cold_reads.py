@@ -144,6 +144,29 @@ def test_a_version_before_the_tier_is_refused(tmp_path: Path) -> None:
     assert [at for at, _ in history(log, tier, server, b"k", server.applied)] == [8, 7, 6, 5, 4]
 
 
+def test_a_tier_without_all_rows_of_its_first_version_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiver, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(archiver, "ROWS_BYTES", 1)
+    log, tier = Log(*[commit(number, {b"%d" % number: b"v"}) for number in range(1, 5)]), Tier(tmp_path)
+    compact(log, tier, Server(on=log), before=4)
+    server = Server(on=log, name="m2", seed=2, has_cold_tier=True)
+    server.give("client", messages.Compact(1, server.applied))
+    while not tier.written:
+        log.run(server)
+        tier.serve(server)
+        server.wait(SECOND // 10)
+    log.run(server)
+    assert server.core.replica.cold is not None
+    assert (server.core.replica.cold.copied.number, server.core.replica.cold.has_base) == (1, False)
+    missing = server.read(History(b"missing", 9), SESSION, server.applied)
+    oldest = server.read(Oldest(in_cold_tier=True), SESSION, server.applied)
+    answers = server.read_answers()
+    assert answers[missing][1] == Versions((), False)
+    assert answers[oldest][1].version == 4
+
+
 def test_the_version_of_a_time_before_the_log(tmp_path: Path) -> None:
     log, tier = written(8), Tier(tmp_path)
     server = Server(on=log, has_cold_tier=True)

@@ -76,8 +76,8 @@ class ColdQueue:
     def of(self, parked: ParkedRead, version: int, result: Result) -> Result | None:
         """The answer to a read at `version`, for which the replica has `result`; None: it will be put later."""
         cold, floor, question = self._replica.cold, self._replica.coordinator.floor, parked.read.question
-        if not self._has_cold_tier or cold is None or not cold.copied.number:
-            return result
+        if not self._has_cold_tier or cold is None or not cold.copied.number or not cold.has_base:
+            return result  # the tier has no version before the floor
         at = version
         if isinstance(question, History) and isinstance(result, Versions):
             if result.versions or not floor:
@@ -112,8 +112,8 @@ class ColdQueue:
                 del self._waiting[name]
                 continue
             self._reading, self._number = name, self._context.next_number()
-            through = cold.copied.version - (not cold.has_base)
-            recall = Recall(self._number, cold.log_id, cold.copied.number, through, at, question, self._max_bytes)
+            segments, through = cold.copied[:2]
+            recall = Recall(self._number, cold.log_id, segments, through, at, question, self._max_bytes)
             self._context.out.append(recall)
 
     def on_recalled(self, event: Recalled) -> None:
