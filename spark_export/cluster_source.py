@@ -8,6 +8,9 @@ meanwhile.
 A compaction writes PART records with copies between a BEGINNING and an ENDING record. Only the copies of the last
 finished compaction count (`messages.Floor`); a task decodes them as RELOCATION records. While a compaction runs, its
 floor is already in force and its copies are incomplete, so planning waits for its end.
+
+Commits that were trimmed come from the cold tier, if the cluster has one: those of a change feed, and for a version
+before the floor all of them, from the first one on.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from logdb.clients.folded_commits import with_folded_values
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.leases import RENEWAL_NS
 from logdb.cluster.compaction.records import copies_of
+from logdb.cluster.messages import COLD_SHARD, CommitPage
 from logdb.cores.effects import SECOND
 from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.errors import Unavailable, VersionTrimmed
@@ -38,6 +42,7 @@ from logdb.store.records import (
     COMMIT,
     PART,
     RELOCATION,
+    VALUE,
     Place,
     decode_commit,
     decode_relocation,
@@ -85,12 +90,15 @@ class ClusterSource(RemoteSource[ClusterBackend]):
     async def _lease(self, holder: object, version: int) -> None:
         self._host.lease(holder, version)
 
-    async def _lease_floor(self, holder: object) -> Floor:
-        """Lease the floor once no compaction is moving it."""
+    async def _lease_floor(self, holder: object, needed: int | None = None) -> Floor:
+        """Lease the floor once no compaction is moving it. A version before it is the fold of all commits, those of the
+        cold tier included: the tier must have them from the first one on."""
         try:
             async with asyncio.timeout(COMPACTION_TIMEOUT_S):
                 while True:
                     floor = await self._host.call(calls.Oldest())
+                    if needed is not None and needed < floor.version and await self._host.oldest() == 0:
+                        return Floor(0)
                     self._host.lease(holder, max(floor.version, 1))
                     await asyncio.sleep(LEASE_SPREAD_S)
                     if floor.cleaned == floor.version and floor == await self._host.call(calls.Oldest()):
@@ -107,7 +115,10 @@ class ClusterSource(RemoteSource[ClusterBackend]):
         total = sum(end - first for first, end in ranges)
 
         async def probe(first: int, end: int) -> Batch:
-            async with contextlib.aclosing(self._batches(first, end, copies=True, fetch_bytes=PROBE_BYTES)) as batches:
+            copies = bool(copies_from)
+            async with contextlib.aclosing(
+                self._batches(first, end, copies=copies, fetch_bytes=PROBE_BYTES)
+            ) as batches:
                 async for batch in batches:
                     return batch
             raise AssertionError("a range has at least one batch")
@@ -138,8 +149,23 @@ class ClusterSource(RemoteSource[ClusterBackend]):
     async def _batches(
         self, first: int, end: int, *, copies: bool, fetch_bytes: int | None = None
     ) -> AsyncGenerator[Batch]:
-        """Read the log from `first` to before `end`: commits, with `copies` PART records too. Raises VersionTrimmed,
-        Unavailable, Corruption."""
+        """The commits from `first` to before `end` that were applied, with `copies` PART records too. Without them
+        records that were trimmed come from the cold tier. Raises VersionTrimmed, Unavailable, Corruption."""
+        while first < end:
+            try:
+                async with contextlib.aclosing(self._from_log(first, end, copies, fetch_bytes)) as batches:
+                    async for batch in batches:
+                        first = batch.end
+                        yield batch
+            except VersionTrimmed:
+                if copies:
+                    raise
+                page: CommitPage = await self._host.call(calls.ColdCommits(first - 1))
+                found = [LogRecord(version, time, COMMIT, record) for version, time, record in page.commits]
+                yield Batch(first, page.end, found)
+                first = page.end
+
+    async def _from_log(self, first: int, end: int, copies: bool, fetch_bytes: int | None) -> AsyncGenerator[Batch]:
         host = self._host
         tags = frozenset((COMMIT, PART) if copies else (COMMIT,))
         subscription = 0
@@ -151,7 +177,8 @@ class ClusterSource(RemoteSource[ClusterBackend]):
                     what = f"no replica has answered within {host.timeout_s:g} s"
                     raise Unavailable(f"the log of {host.path} cannot be read from record {first} on: {what}")
                 first = batch.end
-                yield batch._replace(records=await self._with_folded_values(batch.records))
+                applied = await self._applied(batch.records)
+                yield batch._replace(records=await self._with_folded_values(applied))
         except Trimmed as error:
             raise VersionTrimmed(first - 1, error.oldest - 1) from error
         except LogFailed as error:
@@ -160,9 +187,16 @@ class ClusterSource(RemoteSource[ClusterBackend]):
             if subscription and not host.closed:
                 host.put(log.Close(subscription), None)
 
+    async def _applied(self, records: list[LogRecord]) -> list[LogRecord]:
+        """The records without commits that were not applied. Raises VersionTrimmed if no server has their outcomes."""
+        commits = [record.gsn for record in records if record.tag == COMMIT]
+        if not commits:
+            return records
+        aborted = frozenset(await self._host.call(calls.Aborted(commits[0] - 1, commits[-1])))
+        return [record for record in records if record.gsn not in aborted] if aborted else records
+
     async def _with_folded_values(self, records: list[LogRecord]) -> list[LogRecord]:
-        """The records, those of commits with folds as if they had written the values plainly. A record that was not
-        applied has other values there, which no reader takes."""
+        """The records, those of commits with folds as if they had written the values plainly."""
         at = [at for at, record in enumerate(records) if record.tag == COMMIT and has_folds(record.payload)]
         if not at:
             return records
@@ -179,6 +213,7 @@ class ClusterSource(RemoteSource[ClusterBackend]):
     def records(
         self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int, *, copies: bool
     ) -> Iterator[Records]:
+        copies = copies and bool(plan.copies_from)
         with contextlib.closing(prefetched(self._batches(first, end, copies=copies))) as batches:
             some: list[LogRecord] = []
             size = 0
@@ -197,10 +232,11 @@ class ClusterSource(RemoteSource[ClusterBackend]):
                 yield from ((record.gsn, record.payload) for record in batch.records if record.gsn < end)
 
     async def _aborted(self, first: int, end: int) -> Iterable[int]:
-        found: tuple[int, ...] = await self._host.call(calls.Aborted(first - 1, end - 1))
-        return found
+        return ()  # `_batches` leaves them out
 
     async def _read_record(self, place: Place) -> LogRecord | None:
+        if place.shard == COLD_SHARD:
+            return LogRecord(place.gsn, 0, VALUE, await self._host.call(calls.ColdValue(place)))
         try:
             record: LogRecord = unwrap(await self._host.put(log.Read(place.gsn, place.shard), self._host.timeout_s))
             return record

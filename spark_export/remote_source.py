@@ -79,7 +79,8 @@ class RemoteSource(SnapshotSource, Generic[H]):
     async def _lease(self, holder: object, version: int) -> None: ...
 
     @abstractmethod
-    async def _lease_floor(self, holder: object) -> Floor: ...
+    async def _lease_floor(self, holder: object, needed: int | None = None) -> Floor:
+        """Lease the oldest version that can be planned from. `needed`: the oldest version that a plan reads."""
 
     @abstractmethod
     async def _aborted(self, first: int, end: int) -> Iterable[int]: ...
@@ -154,8 +155,9 @@ class RemoteSource(SnapshotSource, Generic[H]):
             assert since is not None
             return version, Floor(since), await self._lay_out(version, since + 1, None, request.part_bytes, since)
         try:
-            floor = await self._lease_floor(holder)
-            if (needed := version if since is None else since) < floor.version:
+            needed = version if since is None else since
+            floor = await self._lease_floor(holder, needed)
+            if needed < floor.version:
                 raise VersionTrimmed(needed, floor.version)  # the log does not have it
             await host.at(version)  # a compaction may have passed it before the lease
             if since is not None:

@@ -42,7 +42,8 @@ class ServerSource(RemoteSource[RemoteBackend]):
     async def _lease(self, holder: object, version: int) -> None:
         await self._host.lease(holder, version)
 
-    async def _lease_floor(self, holder: object) -> Floor:
+    async def _lease_floor(self, holder: object, needed: int | None = None) -> Floor:
+        del needed  # the oldest version includes those of the cold tier
         while True:
             try:
                 await self._host.lease(holder, oldest := await self._host.oldest())

@@ -1,4 +1,4 @@
-"""Spark reads versions and changes that only the cold tier has, from a directory and through a server."""
+"""Spark reads versions and changes that only the cold tier has, from a directory, a server and a cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import logdb
 from logdb.log.segments import segment
 from spark_export.snapshot_source import close_sources
+from tests.harness.clusters import Cluster
 from tests.harness.opening import open_database
 from tests.harness.served import Served
 from tests.spark_export import histories, planning
@@ -42,3 +43,18 @@ def test_old_versions_of_a_directory_and_of_a_server(tmp_path: Path, monkeypatch
     finally:
         close_sources()
         server.close()
+
+
+def test_old_versions_of_a_cluster(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster", aggregators=0, mapping=1, cold=str(tmp_path / "tier"))
+    try:
+        cluster.start(1)
+        with logdb.connect(cluster.ordering[0]) as db:
+            versions = histories.write(db, Random(1), 30)
+            db.compact()
+            versions += histories.write(db, Random(2), 10)
+            assert db.oldest_version == 0
+            check(db, cluster.ordering[0], versions)
+    finally:
+        close_sources()
+        cluster.close()
