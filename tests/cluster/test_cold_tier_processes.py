@@ -1,4 +1,4 @@
-"""The cold tier of a cluster of processes: a store that is away, and a server that is killed while it copies."""
+"""The cold tier of a running cluster: a store that is away, a server that is killed while it copies, and S3."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 import logdb
 from tests.harness.cluster_processes import Processes
+from tests.harness.clusters import Cluster
+from tests.harness.object_store import BUCKET, names_in, object_store
 
 
 def has_failed(processes: Processes, name: str) -> bool:
@@ -49,3 +51,23 @@ def test_a_compaction_waits_for_the_store_and_is_taken_over(tmp_path: Path) -> N
         logdb.restore(tier, tmp_path / f"at {version}", version=version)
         with logdb.open(tmp_path / f"at {version}", read_only=True) as restored:
             assert restored.get(b"k") == value
+
+
+def test_old_versions_are_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = b"large" * 1_000
+    with object_store(monkeypatch) as store:
+        cluster = Cluster(tmp_path / "cluster", aggregators=0, mapping=1, cold=f"{BUCKET}/tier")
+        try:
+            cluster.start(1)
+            with logdb.connect(cluster.mapping[0], timeout=60) as db:
+                versions = [db.put(b"k", value) for value in (b"1", large, b"3")]
+                db.compact()
+                assert [name[:6] for name in names_in("tier")] == ["000001", "000001"]
+                assert [db.at(version).get(b"k") for version in versions] == [b"1", large, b"3"]
+                assert [change.version for change in db.watch(since=0, timeout=0)] == versions
+                store.stop()
+                assert db.get(b"k") == b"3"
+                assert db.at(versions[1]).get(b"k") == large  # which the server has in memory
+            cluster.check()
+        finally:
+            cluster.close()

@@ -8,28 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
 import logdb
 from tests.embedded.cold.test_history import States, check, check_feed, write
-
-BUCKET = "s3://cold-bucket"
+from tests.harness.object_store import BUCKET, names_in, object_store
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedMotoServer]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    fsspec.filesystem("s3", skip_instance_cache=True).mkdir(BUCKET)
-    yield server
-    server.stop()
+    with object_store(monkeypatch) as server:
+        yield server
 
 
 def test_the_segments_of_a_server_are_in_the_store(tmp_path: Path, store: ThreadedMotoServer) -> None:
@@ -48,8 +38,7 @@ def test_the_segments_of_a_server_are_in_the_store(tmp_path: Path, store: Thread
         finally:
             server.terminate()
     assert server.returncode == 0
-    names = fsspec.filesystem("s3", skip_instance_cache=True).ls(f"{BUCKET}/tier")
-    assert [name.rpartition("/")[2] for name in names][-1].startswith("cold-")
+    assert names_in("tier")[-1].startswith("cold-")
     logdb.restore(f"{BUCKET}/tier", tmp_path / "restored")
     with logdb.open(tmp_path / "restored") as restored:
         assert dict(restored.scan()) == states[max(states)]
