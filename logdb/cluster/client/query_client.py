@@ -169,15 +169,19 @@ class QueryClient:
     def _send_to(self, server: Address, reads: list[SentRead]) -> None:
         context = self._context
         context.send(server, Reads(tuple([read for read, _ in reads])))
-        due = context.now + context.config.answer_timeout_ns
-        self._sent.append((due, server, reads))
-        if self._timeout.at is None:
-            context.set_timer(self._timeout, due)
+        self._await(server, reads)
         bound_ns = self.hedging.bound_ns
         if bound_ns is not None and len(self._servers) > 1 and bound_ns < context.config.answer_timeout_ns:
             self._to_hedge.append((context.now + bound_ns, server, reads))
             if self._hedge.at is None:
                 context.set_timer(self._hedge, context.now + bound_ns)
+
+    def _await(self, server: Address, reads: list[SentRead]) -> None:
+        """Wait for the answers as long as an answer may take."""
+        due = self._context.now + self._context.config.answer_timeout_ns
+        self._sent.append((due, server, reads))
+        if self._timeout.at is None:
+            self._context.set_timer(self._timeout, due)
 
     def _take_due(self, sent: deque[SentReads]) -> Iterator[tuple[Address, list[int]]]:
         """Remove from the front what is due, and what needs no timer because it is answered, or was sent again. Yields
@@ -260,16 +264,15 @@ class QueryClient:
 
     def recalling(self, message: Recalling, sender: Address) -> None:
         """The server reads the cold tier for these queries, which takes long."""
-        attempts = []
+        reads: list[SentRead] = []
         for number in message.numbers:
             query = self.pending.get(number)
             if query is not None and sender in (query.server, query.second):
                 query.server, query.second, query.recalling = sender, "", sender
                 query.attempt += 1
-                attempts.append((number, query.attempt))
-        if attempts:
-            timer = Timer(lambda: self._timed_out(attempts, sender))
-            self._context.set_timer(timer, self._context.now + self._context.config.answer_timeout_ns)
+                reads.append((self._read_of(number, query), query.attempt))
+        if reads:
+            self._await(sender, reads)
 
     def is_recalling(self, number: int) -> bool:
         """Whether a server is reading the cold tier for this query."""

@@ -108,6 +108,7 @@ class SimulatedColdTier:
 
     def head(self, number: int) -> SegmentHead:
         """See `Segments.head`."""
+        assert number in self.segments, f"segment {number} is not in the tier"
         segment = self.segments[number]
         is_empty = not segment.records
         return SegmentHead(segment.log_id, segment.since, segment.version, segment.oldest, segment.time, is_empty)
