@@ -139,6 +139,11 @@ class Log:
         self.live = [1]
         self._feeds: dict[int, tuple[int, frozenset[int], int | None]] = {}
 
+    @property
+    def subscriptions(self) -> int:
+        """The number of all that were made."""
+        return len(self._feeds)
+
     def add(self, *records: Record) -> int:
         """Append a record. Returns the last GSN."""
         self.records += records

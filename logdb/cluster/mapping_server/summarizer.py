@@ -19,8 +19,8 @@ from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, SUMMARY, Commit, DeletedRange, Relocated, Value, decode_commit
 
 ROWS_BYTES: Final = 64 << 10
-MAX_GSNS: Final = 10_000
-"""Maximum number of GSNs in a summary."""
+MAX_COMMITS: Final = 10_000
+"""Approximate maximum number of commit records that a shard has in the range of a summary."""
 
 Steps = Generator[Any, Any, None]
 """Yields requests to the log and is sent their results."""
@@ -35,13 +35,13 @@ class Summarizer:
         self._subscription = 0
         # (after, through): the log has no commit record with `after` < GSN <= `through`.
         self._empty = 0, 0
-        # The range of GSNs that is read, and by shard: rows and range deletes not appended yet, their bytes, and the
+        # The GSN before the range that is read, and by shard: rows and range deletes not appended yet, their bytes, and the
         # commit records that were not applied.
         self._rows: dict[int, list[Relocated]] = {}
         self._deletes: dict[int, list[DeletedRange]] = {}
         self._sizes: dict[int, int] = {}
         self._aborted: dict[int, list[int]] = {}
-        self._range = 0, 0
+        self._start = 0
 
     def summarize(self, through: int) -> None:
         """Summarize all shards up to `through`, which this server has applied."""
@@ -74,13 +74,14 @@ class Summarizer:
         while reached_by:
             after = min(reached_by.values())
             start = self._empty[1] if self._empty[0] == after else after
-            end = min(through, start + MAX_GSNS)
+            end = through
             if start >= end:
                 return
             self._rows, self._deletes, self._sizes, self._aborted = {}, {}, {}, {}
-            self._range = start, end
+            self._start = start
             found = 0
             for source in sources:
+                is_first = not found  # the first shard with commits sets the end of the range
                 self._subscription = yield calls.Subscribe(start + 1, frozenset({COMMIT}), shard=source)
                 position = start + 1
                 while position <= end:
@@ -91,6 +92,8 @@ class Summarizer:
                         if record.gsn <= end:
                             found += 1
                             self._take(record.gsn, record.payload, source, shard_of, reached_by)
+                            if is_first and found == MAX_COMMITS:
+                                end = record.gsn
                     position = batch.end
                     for shard in [shard for shard, size in self._sizes.items() if size >= ROWS_BYTES]:
                         if not (yield from self._append_with_rows(Summary(shard, placement))):
@@ -112,7 +115,7 @@ class Summarizer:
 
     def _has_range(self) -> bool:
         """Whether the ledger still has all commit records of the range (DBS-11)."""
-        return self._replica.coordinator.floor <= self._range[0] + 1
+        return self._replica.coordinator.floor <= self._start + 1
 
     def _take(self, gsn: int, payload: bytes, source: int, shard_of: Placement, reached_by: dict[int, int]) -> None:
         """Take a commit record on the shard `source`."""
