@@ -35,8 +35,8 @@ class Summarizer:
         self._subscription = 0
         # (after, through): the log has no commit record with `after` < GSN <= `through`.
         self._empty = 0, 0
-        # The GSN before the range that is read, and by shard: rows and range deletes not appended yet, their bytes, and the
-        # commit records that were not applied.
+        # The GSN before the range that is read, and by shard: rows and range deletes not appended yet, their bytes, and
+        # the commit records that were not applied.
         self._rows: dict[int, list[Relocated]] = {}
         self._deletes: dict[int, list[DeletedRange]] = {}
         self._sizes: dict[int, int] = {}
