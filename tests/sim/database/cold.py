@@ -108,7 +108,8 @@ class SimulatedColdTier:
 
     def head(self, number: int) -> SegmentHead:
         """See `Segments.head`."""
-        assert number in self.segments, f"segment {number} is not in the tier"
+        if number not in self.segments:
+            raise Failure("DBS-20: the tier has what was trimmed", f"segment {number} is missing")
         segment = self.segments[number]
         is_empty = not segment.records
         return SegmentHead(segment.log_id, segment.since, segment.version, segment.oldest, segment.time, is_empty)
