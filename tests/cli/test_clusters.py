@@ -22,11 +22,9 @@ import logdb.log
 from logdb.admin.layout import FILE, Layout
 from logdb.admin.processes import running
 from logdb.log.engine import ENGINE_OF_NODES, ENGINES, engine_of
-from logdb.log.requests import AddReplica
 from logdb.system.directories import holding_process, lock
 from tests.cli.test_processes import started
 from tests.harness.ports import free_addresses, free_ports
-from tests.sim.engines import simulation_of
 
 WAIT_S = 120
 PATIENT = ("--set", "suspect_after_ms=20000", "--set", "straggle_after_ms=60000", "--set", "election_ms=2000")
@@ -176,7 +174,7 @@ def test_a_cluster_of_equal_nodes(path: Path, engine: str) -> None:
     assert f"has --engine {engine}, not {others}" in call("up", "--dir", path, "--engine", others, code=2)
 
 
-CHANGING = [name for name in ENGINES[1:] if AddReplica in simulation_of(name).CHANGES]
+CHANGING = [name for name in ENGINES[1:] if "storage" in engine_of(name).roles]
 
 
 @pytest.mark.parametrize("engine", CHANGING)

@@ -63,7 +63,7 @@ class Client:
         return [Send(APPLICATION, effect) if isinstance(effect, Answer) else effect for effect in effects]
 
     def check_invariants(self) -> None:
-        """Those of the core."""
+        """Check the invariants of the core."""
         self.core.check_invariants()
 
 

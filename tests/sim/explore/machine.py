@@ -67,7 +67,7 @@ class Replayed:
         return self._do(event, now)
 
     def check_invariants(self) -> None:
-        """Those of the core."""
+        """Check the invariants of the core."""
         self.core.check_invariants()
 
 
