@@ -192,8 +192,8 @@ class Written(NamedTuple):
 class Reason(Enum):
     """Why a storage unit rejects a request: SEALED: its epoch is over. TRIMMED: the position was trimmed. ABSENT: the
     position is decided, and has no such record. UNREADABLE: the record is damaged here. BUSY: too many requests wait,
-    or the unit does not know the projection yet. UNASSIGNED: the sequencer has not assigned the position, or does not
-    answer. INVALID: no entry is like this.
+    or the unit does not know the projection yet. UNASSIGNED: the sequencer has not assigned the position, or has an
+    earlier time, or does not answer. INVALID: no entry is like this.
     """
 
     SEALED = 1

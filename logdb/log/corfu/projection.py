@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from logdb.cores.effects import Address
+from logdb.cores.effects import SECOND, Address
 from logdb.log.requests import ShardState
 
 BITS: Final = 12
@@ -19,6 +19,8 @@ MAX_TOKENS: Final = 256
 """Maximum number of positions that a request to the sequencer is for."""
 POSITION_WINDOW: Final = 1 << 10
 """A unit lets a writer write so many positions that are not assigned, as far as the unit knows (COR-12)."""
+TIME_WINDOW_NS: Final = 24 * 3_600 * SECOND
+"""Records have times that are less than this later than that of the sequencer, as far as the unit knows (COR-13)."""
 
 
 def position_of(gsn: int) -> int:

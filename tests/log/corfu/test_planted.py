@@ -26,6 +26,7 @@ CAUGHT_BY: dict[str, Callable[[], None]] = {}
 Right = Callable[..., Any]
 
 SEALED = test_unit.test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_earlier_epoch
+SKIPPED = test_unit.test_a_unit_with_an_entry_that_is_not_assigned_makes_the_sequencer_skip_it
 COPIED = test_unit.test_a_unit_reports_a_copy_when_it_is_durable
 NAMED = test_sequencer.test_a_sequencer_assigns_nothing_in_an_epoch_that_does_not_name_it
 GROWING = test_sequencer.test_positions_and_times_grow_and_a_repeated_request_gets_the_same
@@ -47,6 +48,12 @@ def report_no_time(right: Right, self: StorageUnit, message: Seal, sender: str, 
     time, self.store.time = self.store.time, 0
     right(self, message, sender, now)
     self.store.time = time
+
+
+@planted(StorageUnit, "_ask_sequencer", SKIPPED)
+def request_no_tokens_up_to_a_forged_entry(right: Right, self: StorageUnit, now: int, count: int = 0) -> None:
+    if not count:
+        right(self, now)
 
 
 @planted(Copier, "on_persisted", COPIED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logdb.cores.effects import SECOND
+from logdb.cores.effects import SECOND, Received
 from logdb.log.contract import LogRecord
 from logdb.log.corfu.messages import (
     Entry,
@@ -26,7 +26,8 @@ from logdb.log.corfu.messages import (
     Update,
     WriteRequest,
 )
-from logdb.log.corfu.projection import ENTRY_RECORDS, POSITION_WINDOW, View, gsn_at
+from logdb.log.corfu.projection import ENTRY_RECORDS, POSITION_WINDOW, TIME_WINDOW_NS, ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness.script import Script
@@ -73,6 +74,9 @@ def test_a_unit_behind_the_head_copies_whatever_a_filler_wants() -> None:
     unit.give("me", FillRequest(6, 3, 5))
     assert unit.one(Rejected)[1].why is Reason.BUSY
     assert not unit.core.store.positions
+
+
+ALONE = ShardConfig(1, (Unit(13, "s13", 0),), 1, is_live=True)
 
 
 def write(position: int, records: int = 1) -> WriteRequest:
@@ -134,6 +138,60 @@ def test_a_unit_asks_the_sequencer_before_it_must_refuse_a_position() -> None:
     unit.give("q1", TokenResponse(question.request, 2, 2000, 2000, (), 9))
     unit.give("me", write(2000))
     assert list(unit.core.store.positions) == [9, POSITION_WINDOW + 8, 2000]
+
+
+def test_a_unit_with_an_entry_that_is_not_assigned_makes_the_sequencer_skip_it() -> None:
+    """Otherwise the tail would be an entry behind positions that may not be filled, and readers would wait for it."""
+    unit = Scripted(view_of(ALONE, start=9))
+    unit.give("me", write(1000))
+    unit.wait(SECOND)
+    sequencer = Sequencer(SequencerConfig("q1", ("o1",)), {}, Random(1))
+    view = unit.core.view._replace(nonce=sequencer.nonce)
+    sequencer.handle(Received("o1", Update(0, sequencer.nonce, view, False)), 1)
+    while questions := unit.take(TokenRequest):
+        _, question = questions[-1]
+        (answer,) = sequencer.handle(Received("s13", question), 1)
+        unit.give("q1", answer.message)
+    assert sequencer.next == unit.core.assigned == 1001
+    unit.give("me", fill(9))
+    unit.give("me", fill(999))
+    assert list(unit.core.store.positions) == [9, 999, 1000]
+
+
+def test_an_entry_that_was_assigned_while_the_sequencer_answered_is_not_skipped() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", write(9))
+    unit.wait(SECOND)
+    _, question = unit.take(TokenRequest)[-1]
+    unit.give("me", write(12))
+    unit.give("q1", TokenResponse(question.request, 2, 10, 10, (), 9))
+    assert not unit.take(TokenRequest)
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["the sequencer has this time", "it has an earlier one"])
+def test_a_time_far_ahead_of_the_sequencer_is_refused(knows: bool) -> None:
+    """The sequencer of the next epoch would date all later records with it."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    late = write(9)._replace(time=TIME_WINDOW_NS)
+    unit.give("me", late)
+    _, question = unit.one(TokenRequest)
+    assert not unit.core.store.positions
+    unit.give("q1", TokenResponse(question.request, 2, 10, 10, (), late.time if knows else 0))
+    assert list(unit.core.store.positions) == [9] * knows
+    assert [one.why for _, one in unit.take(Rejected)] == [Reason.UNASSIGNED] * (not knows)
+
+
+def test_a_unit_that_restarts_fills_nothing_that_is_not_assigned() -> None:
+    unit = Scripted(view_of(ALONE, start=9))
+    unit.give("me", write(1000))
+    unit.sync()
+    view = unit.core.view
+    unit.restart()
+    unit.sync()
+    unit.update(view)
+    unit.give("me", fill(999))
+    assert list(unit.core.store.positions) == [1000]
+    assert unit.take(TokenRequest)
 
 
 def test_a_unit_that_restarts_accepts_what_it_could_have_accepted_before() -> None:

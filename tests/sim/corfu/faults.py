@@ -121,8 +121,8 @@ class Faults(faults.Faults):
         return True
 
     def forge_positions(self) -> bool:
-        """A client sends what its right allows: entries and junk at positions that were not assigned to it, and
-        requests for positions that it does not write."""
+        """A client sends what its right allows: entries and junk at positions that were not assigned to it, entries
+        with times far ahead, and requests for positions that it does not write."""
         process, state = self._someone("client"), self.cluster.state
         units = [unit.address for config in state.shards.values() for unit in config.units]
         if process is None or not units:
@@ -130,10 +130,11 @@ class Faults(faults.Faults):
         tail = max(state.start, self.cluster.assigned)
         for _ in range(self.draw.randint(1, 8)):
             number, to = self.draw.getrandbits(62), self.draw.choice(units)
-            far = self.draw.choice((tail + 2 * POSITION_WINDOW, 1 << 40, (1 << 63) - 1))
+            near = tail + self.draw.randrange(300)
+            far = self.draw.choice((near, tail + 2 * POSITION_WINDOW, 1 << 40, (1 << 63) - 1))
             message: Any = WriteRequest(number, state.epoch, far, 1 << 62, number, 1, [(1, b"forged")])
             if self.draw.random() < 0.6:
-                message = FillRequest(number, state.epoch, self.draw.choice((far, tail + self.draw.randrange(300))))
+                message = FillRequest(number, state.epoch, self.draw.choice((far, near)))
             elif self.draw.random() < 0.4 and state.sequencer:
                 message, to = TokenRequest(number, state.epoch, (0,) * self.draw.randint(1, 30)), state.sequencer
             self.cluster.network.send(process.address, to, message)
@@ -300,6 +301,7 @@ FOCUSES = (
     Trouble(("forge positions", "kill sequencer", "kill head"), ("add shard", "finalize shard")),
     Trouble(("kill head", "late seal", "doubling network", "reordering network"), ("add shard", "finalize shard")),
     Trouble(("lose disk", "lose disk of a head", "kill storage", "late seal", "detach unit"), ("start spare",)),
+    Trouble(("flip a bit", "slow disk"), ("add replica", "start spare")),
     Trouble(
         ("kill storage", "lose disk", "client dies in mid-chain"),
         ("add shard", "finalize shard", "replace server", "add replica", "start spare"),

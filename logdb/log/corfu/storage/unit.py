@@ -52,7 +52,7 @@ from logdb.log.corfu.messages import (
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import ENTRY_RECORDS, NO_VIEW, POSITION_WINDOW, position_of
+from logdb.log.corfu.projection import ENTRY_RECORDS, MAX_TOKENS, NO_VIEW, POSITION_WINDOW, TIME_WINDOW_NS, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
@@ -70,7 +70,7 @@ MAX_HELD: Final = 1_000
 
 class StorageUnit:
     """The core of one unit. `server`: its number, 0 until it has one. `assigned`: the first position that no sequencer
-    has assigned, as far as the unit knows."""
+    has assigned, as far as the unit knows; `time`: the latest time of a sequencer that it knows."""
 
     def __init__(self, config: UnitConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self.config = config
@@ -88,12 +88,12 @@ class StorageUnit:
         self._answered = 0
         self._fetches: dict[int, tuple[FillRequest, Address]] = {}
         self._number = rng.getrandbits(62)
-        self._question = self._asked_at = 0
+        self._question = self._asked_at = self._written = self.time = 0
         self._held: list[tuple[WriteRequest | FillRequest, Address]] = []
         self._journals = frozenset(journals)
         self._copied = 0
         self._load(journals)
-        self.assigned = self.store.highest + 1
+        self.assigned = max(1, self.store.highest + 1 - POSITION_WINDOW)
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
             Update: self._on_update,
             Seal: self._on_seal,
@@ -166,6 +166,8 @@ class StorageUnit:
         elif isinstance(event, TimerFired):
             if self._held and now >= self._asked_at + self.config.resend_ns:
                 self._release(now)
+            if self.store.highest >= self.assigned:
+                self._ask_sequencer(now)
             self.copier.on_timer(now)
             self._report(now)
             self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
@@ -238,7 +240,7 @@ class StorageUnit:
         if view.version <= self.view.version:
             return
         self.view = view
-        self.assigned = max(self.assigned, view.start)
+        self.assigned, self.time = max(self.assigned, view.start), max(self.time, view.time)
         self._question = 0
         if self._held:
             self._ask_sequencer(now)
@@ -293,11 +295,12 @@ class StorageUnit:
         return True
 
     def _is_assigned(self, message: WriteRequest | FillRequest) -> bool:
-        """Whether a sequencer has assigned the position, as far as the unit can say (COR-12). Junk must not be ahead of
-        the sequencer at all: it would be the tail, and later appends come before it. A writer has a token, and does not
-        wait for the answer of the sequencer."""
-        window = POSITION_WINDOW if isinstance(message, WriteRequest) else 0
-        return message.position < self.assigned + window
+        """Whether a sequencer has assigned the position, as far as the unit can say (COR-12, COR-13). Junk must not be
+        ahead of the sequencer at all: it would be the tail, and later appends come before it. A writer has a token, and
+        does not wait for the answer of the sequencer."""
+        if isinstance(message, FillRequest):
+            return message.position < self.assigned
+        return message.position < self.assigned + POSITION_WINDOW and message.time < self.time + TIME_WINDOW_NS
 
     def _hold(self, message: WriteRequest | FillRequest, sender: Address, now: int) -> None:
         """Let a message wait until the sequencer has answered."""
@@ -307,17 +310,21 @@ class StorageUnit:
         else:
             self.reads.reject(message.request, Reason.BUSY, sender, "too many positions wait for the sequencer")
 
-    def _ask_sequencer(self, now: int) -> None:
-        """Request its next position, unless a request is open."""
+    def _ask_sequencer(self, now: int, count: int = 0) -> None:
+        """Request its next position, and so many positions before, unless a request is open."""
         if self.view.sequencer and (not self._question or now >= self._asked_at + self.config.resend_ns):
             self._number += 1
-            self._question, self._asked_at = self._number, now
-            self._out.append(Send(self.view.sequencer, TokenRequest(self._number, self.view.epoch, ())))
+            self._question, self._asked_at, self._written = self._number, now, self.store.highest
+            self._out.append(Send(self.view.sequencer, TokenRequest(self._number, self.view.epoch, (0,) * count)))
 
     def _on_assigned(self, message: TokenResponse, sender: Address, now: int) -> None:
+        """An entry that the unit had when it asked, and that is not assigned, has a forged token. It is the tail, and
+        the positions before it may not be filled yet: the unit requests tokens for them."""
         if message.request == self._question:
             self._question = 0
-            self.assigned = max(self.assigned, message.end)
+            self.assigned, self.time = max(self.assigned, message.end), max(self.time, message.time)
+            if self._written >= message.end:
+                self._ask_sequencer(now, min(self._written + 1 - message.end, MAX_TOKENS))
             self._release(now)
 
     def _release(self, now: int) -> None:
@@ -328,6 +335,8 @@ class StorageUnit:
                 self._do[type(message)](message, sender, now)
             elif not self._is_rejected(message, sender):
                 why = f"position {message.position} is not assigned: the next one is {self.assigned}"
+                if isinstance(message, WriteRequest):
+                    why += f", and the time is {self.time}, not {message.time}"
                 self.reads.reject(message.request, Reason.UNASSIGNED, sender, why)
 
     def _on_write(self, message: WriteRequest, sender: Address, now: int) -> None:
@@ -340,11 +349,11 @@ class StorageUnit:
         if not self._is_assigned(message):
             self._hold(message, sender, now)
             return
-        if message.position >= self.assigned + POSITION_WINDOW // 2:
-            self._ask_sequencer(now)
         if self.store.find(message.position) is None:
             entry = Entry(message.position, message.time, message.client, message.sequence, len(message.records))
             self.store.add(entry, message.records)
+        if message.position >= self.assigned + POSITION_WINDOW // 2:
+            self._ask_sequencer(now)
         self._answer_written(message.request, message.position, sender)
 
     def _answer_written(self, request: int, position: int, sender: Address) -> None:
