@@ -44,7 +44,8 @@ class Mms:
         self._perform(self.core.start(self.now))
         servers = shards * MEMBERS
         for nonce in range(1, servers + 1):
-            self.report(Report(0, nonce, 0, 0, False, False, 0, 0, 0, 0, 0, 0, ()), f"s{nonce}")
+            for change in (0, self.core.state.change + 1):  # it is new, and answers the leader with the number it got
+                self.report(Report(0, nonce, 0, 0, False, False, 0, 0, 0, change, 0, 0, ()), f"s{nonce}")
         for shard in range(shards):
             numbers = tuple(range(shard * MEMBERS + 1, shard * MEMBERS + MEMBERS + 1))
             self._do(Received("client", ChangeRequest(servers + shard + 1, "AddShard", numbers)))
