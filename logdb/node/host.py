@@ -280,11 +280,11 @@ class Host:
 
     async def close(self) -> None:
         """End the core. Returns when no flush is running; a clean end flushes all performed writes. The journals stay
-        open, since the caller owns them."""
+        open, since the caller owns them. May be called by several tasks."""
         clean = self.core is not None
         self._end(None)
         while self._flushing is not None:
-            self._idle = self._loop.create_future()
-            await self._idle
+            self._idle = self._idle or self._loop.create_future()
+            await asyncio.wait((self._idle,))
         if clean and self.journals is not None and self._dirty:
             self.journals.sync()

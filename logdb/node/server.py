@@ -38,6 +38,7 @@ class Server:
         self.host: Host | None = None
         self.storage: Storage | None = None
         self.directory: ServerDirectory | None = None
+        self._is_stopping = False
         self._disk = disk
         self._port: Port | None = None
         self._worker: DiskWorker | None = None
@@ -150,7 +151,7 @@ class Server:
             assert self.host is not None
             await asyncio.wait((self.host.ended,))
             stop = self._end_of_core()
-            if stop is None:
+            if stop is None or self._is_stopping:
                 return
             if not stop.wipe:
                 raise DamagedJournals(stop.reason)
@@ -172,12 +173,14 @@ class Server:
         self.directory.renew()
         self.wiped += 1
         await self.storage.open()
-        self._start_core()
+        if not self._is_stopping:
+            self._start_core()
 
     # ---- stopping
 
     async def stop(self) -> None:
         """Stop cleanly, with everything flushed that was written. `run` returns."""
+        self._is_stopping = True
         if self.host is not None:
             await self.host.close()
 

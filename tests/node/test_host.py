@@ -161,6 +161,29 @@ def test_messages_and_calls() -> None:
     run(test())
 
 
+def test_two_tasks_that_close_a_host_both_see_its_last_flush_end(tmp_path: Path) -> None:
+    """The first one never ended: a server that wiped itself while it was stopped."""
+
+    async def test() -> None:
+        disk = GatedDisk()
+        disk.gate.set()
+        core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"a"))])
+        host, _, journals = with_disk(tmp_path, core, disk)
+        await until(lambda: Persisted("j", 2) in core.events)
+        disk.gate.clear()
+        disk.entered.clear()
+        core.react = lambda event, now: [Persist("j", 2, records(b"b"))]
+        host.receive("you:2", [2])
+        await until(disk.entered.is_set)
+        closing = [asyncio.create_task(host.close()) for _ in range(2)]
+        await asyncio.sleep(0)
+        disk.gate.set()
+        await asyncio.gather(*closing)
+        journals.close()
+
+    run(test())
+
+
 def test_a_message_to_itself_is_handled_after_the_current_event() -> None:
     async def test() -> None:
         core = Scripted(nothing, [Send("me:1", "hello"), Send("you:2", "first")])

@@ -23,6 +23,7 @@ from logdb.log import connect, connect_async
 from logdb.log.contract import GENESIS, RECENT, AppendId, AppendUnknown, LogFailed, Record
 from logdb.log.record_clock import MAX_JUMP_NS, UNSET_NS
 from logdb.node.clock import Clock
+from logdb.node.host import Host
 from logdb.node.node import Node, NodeConfig
 from logdb.node.storage import DamagedJournals
 from logdb.transport import peers
@@ -105,6 +106,35 @@ def test_a_replaced_server_starts_again_as_a_spare(clusters: Callable[..., Clust
         assert new in log.members(shard.shard)
         log.append(numbered(20))
         assert payloads(log, 40) == [payload for _, payload in numbered(0, 40)]
+
+
+def test_a_server_that_stops_while_it_wipes_itself_does_not_start_again(
+    clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, such a server started another core, or waited for a flush that had ended, and never stopped."""
+    cluster = clusters(storage=3, failures=1, policy="remove-and-replace")
+    cluster.start(shards=1)
+    close, stops = Host.close, list[asyncio.Task[None]]()
+    with cluster.connect() as log:
+        (shard,) = log.configuration().shards
+        name = cluster.name_of(shard.members[0].address)
+        node = cluster.servers[name]
+
+        async def close_beside_a_stop(host: Host) -> None:
+            if host is node.servers[0].host and not stops:
+                stops.append(asyncio.create_task(node.stop()))
+                await asyncio.wait(stops)
+            await close(host)
+
+        monkeypatch.setattr(Host, "close", close_beside_a_stop)
+        log.replace_server(shard.members[0].server)
+
+        async def ended() -> None:
+            await asyncio.wait_for(asyncio.shield(cluster.running[name]), 20)
+
+        in_shared_loop(ended())
+        assert stops
+        assert node.servers[0].wiped == 1
 
 
 def test_a_server_replaced_while_it_was_down_serves_records_that_another_one_has_lost(
