@@ -187,7 +187,7 @@ class SnapshotSource(ABC):
 
     @abstractmethod
     def aborted(self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int) -> Iterable[int]:
-        """Return the GSNs of the commit records in that range that were not applied. Raises as `records`."""
+        """Return the GSNs of the commit records among `records` that were not applied. Raises as `records`."""
 
     @abstractmethod
     def large_values(self, plan: SnapshotPlan) -> LargeValues:
