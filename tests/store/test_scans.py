@@ -34,19 +34,23 @@ def map_of(db: logdb.Database) -> KeyMap:
     return host_of(db).machine.coordinator.map
 
 
-def test_a_scan_reads_only_the_keys_of_the_overlay_that_it_passes(
-    db: logdb.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A scan of 50 rows read 50 keys of the overlay and used five."""
-    looked_at: list[int] = []
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of keys of each look into an overlay."""
+    numbers: list[int] = []
     keys = Overlay.keys
 
     def counting(*arguments: Any) -> list[bytes]:
         found = keys(*arguments)
-        looked_at.append(len(found))
+        numbers.append(len(found))
         return found
 
     monkeypatch.setattr(Overlay, "keys", counting)
+    return numbers
+
+
+def test_a_scan_reads_only_the_keys_of_the_overlay_that_it_passes(db: logdb.Database, looked_at: list[int]) -> None:
+    """A scan of 50 rows read 50 keys of the overlay and used five."""
     assert len(list(db.scan(b"00500", limit=50))) == 50
     assert len(list(db.scan(end=b"00500", limit=50, reverse=True))) == 50
     assert looked_at == [5, 5]
@@ -119,23 +123,14 @@ def test_few_and_many_changes_above_the_disk_are_merged(db: logdb.Database, shar
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_the_consumer_of_a_queue_does_not_pass_all_keys_that_it_has_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_disk: bool
+    tmp_path: Path, looked_at: list[int], on_disk: bool
 ) -> None:
     """The first key of a queue was found by looking at each deleted key in memory."""
-    looked_at: list[int] = []
-    keys = Overlay.keys
-
-    def counting(*arguments: Any) -> list[bytes]:
-        found = keys(*arguments)
-        looked_at.append(len(found))
-        return found
-
     with logdb.open(tmp_path / "db") as db:
         for key in KEYS[:800]:
             db.put(key, b"job")
         if on_disk:
             db.checkpoint()
-        monkeypatch.setattr(Overlay, "keys", counting)
         for key in KEYS[:800]:
             looked_at.clear()
             with db.transaction() as txn:

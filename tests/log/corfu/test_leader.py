@@ -50,7 +50,7 @@ def report(leader: Leader, state: ProjectionState, server: int, now: int, *, sea
 
 
 def a_new_leader(state: ProjectionState) -> Leader:
-    """Of two units it has heard of the first one only, which its predecessor has sealed: it begins the next epoch."""
+    """One that begins the next epoch. Its predecessor has sealed one of two units, and only that one has reported."""
     leader = Leader(CONFIG, [], now=0)
     leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
     report(leader, state, 1, 1, sealed=state.epoch)

@@ -9,33 +9,17 @@ from typing import Any
 
 from logdb.backups.restoring import bytes_of
 from logdb.cluster.cold_reads import WINDOW, ColdReader, SegmentHead
-from logdb.cluster.mapping_server.replica import UnresolvedValues
 from logdb.cluster.messages import Get, History, MultiScan, NotReadable, Scan, Version
 from logdb.cores.effects import MILLISECOND, Address, Archive, Archived, Recall, Recalled
 from logdb.log.contract import LogRecord
-from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, Commit, Value, decode_commit, decode_relocation
+from tests.harness.cold_tiers import MemoryMap
 from tests.sim.database.keys import is_within
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
 
 AWAY = "the cold tier is away"
 """Why a read failed."""
-
-
-class MemoryMap:
-    """A map of a view."""
-
-    size_bytes = 0
-
-    def __init__(self) -> None:
-        self.key_map = KeyMap(UnresolvedValues(), None)
-
-    def prune(self, floor: int) -> None:
-        self.key_map.prune(floor)
-
-    def rest(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class SimulatedColdTier:
