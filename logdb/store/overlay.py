@@ -232,6 +232,7 @@ class Overlay:
     def prune(self, floor: int, deleted: RangeIndex) -> None:
         """Remove versions that only a read before version `floor` could see. For a map without a checkpoint. `deleted`:
         the range deletes up to `floor`."""
+        self.keys(None, None, False, 0, floor + BURY_AFTER)  # sorts new keys, and takes the deletions up to there
         for key, newest in list(self.newest.items()):
             kept: list[Entry] = []
             entry: Entry | None = newest
@@ -245,7 +246,6 @@ class Overlay:
                 rebuilt = (version, value, rebuilt)
             if rebuilt is None:
                 del self.newest[key]
-                self.keys(None, None, False, 0)
                 with self._sorting:
                     if key in self._buried:
                         self._dig_out(key)

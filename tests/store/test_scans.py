@@ -15,6 +15,7 @@ from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
 from logdb.store.ordered_keys import BLOCK_KEYS, OrderedKeys
 from logdb.store.overlay import BURY_AFTER, Overlay
+from logdb.store.range_deletions import NOTHING
 from tests.harness.opening import host_of
 
 KEYS = [b"%05d" % number for number in range(2_000)]
@@ -176,6 +177,17 @@ def test_buried_keys_come_back_where_they_exist(tmp_path: Path, monkeypatch: pyt
             expected = (rows[::-1] if reverse else rows)[:limit]
             assert list(db.at(version).scan(start, end, reverse=reverse, limit=limit)) == expected
         assert map_of(db).active.buried_to
+
+
+def test_deletions_that_are_pruned_leave_nothing_behind() -> None:
+    """Without a scan each deletion of a database in memory was remembered, also after compactions."""
+    overlay, key = Overlay(), b"%d" % random.getrandbits(64)
+    references = sys.getrefcount(key)
+    for version in range(1, 100, 2):
+        overlay.apply(version, {key: b"value"})
+        overlay.apply(version + 1, {key: None})
+    overlay.prune(100, NOTHING)
+    assert sys.getrefcount(key) == references
 
 
 def calls(function: Callable[[], object]) -> int:
