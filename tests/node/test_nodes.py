@@ -177,11 +177,11 @@ def failing_below(folder: Path) -> Callable[[int], None]:
 
 
 def server_at(address: str, log: RemoteLog) -> int | None:
-    """The number of the storage server on this node, None if it still copies records."""
+    """The number of the storage server on this node; None while any member of the shard still copies records."""
     view = log.configuration()
     (shard,) = view.shards
     servers = [one for one in (*shard.members, *view.spares) if location_of(one.address) == address]
-    return next((one.server for one in servers if one.server not in shard.joining), None)
+    return next((one.server for one in servers if not shard.joining), None)
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "joined"])
