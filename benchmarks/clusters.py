@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     """How many servers of each role; `shards` are made of the storage servers, the others are spares.
 
     `failures`, `policy`: of an engine that has shards, "" for the default. `nodes`: as many processes, each with a
-    server of every role that has any; 0: a process for each server.
+    server of every role that has any; 0: a process for each server. `cold`: the place of the cold tier, "" for none.
     """
 
     ordering: int = 1
@@ -46,6 +46,7 @@ class Shape(NamedTuple):
     engine: str = ENGINES[0]
     policy: str = ""
     nodes: int = 0
+    cold: str = ""
 
 
 PROCESSES: Final[Mapping[str, Shape]] = {
@@ -92,6 +93,8 @@ class Cluster:
             lines.append(f"failures = {shape.failures}")
         if shape.policy:
             lines.append(f'policy = "{shape.policy}"')
+        if shape.cold:
+            lines.append(f'cold = "{shape.cold}"')
         for name, role in self.roles.items():
             lines += [f"[{role}.{name}]", f'listen = "{self.addresses[name]}"']
             if role == "node":

@@ -1,9 +1,9 @@
 """An hour of all operations at once: whether memory, disk use and latency stay level.
 
 Two threads read, write, scan, delete and run transactions on a set of keys that stays as large as it is, while versions
-are compacted as they age: in a database of this process, or through a server, whose memory is looked at then. With a
-cold tier (`cold`), which may grow and is not counted, a thread reads versions that only the tier has, and appends
-to a named log that keeps its entries for a while.
+are compacted as they age: in a database of this process, or through a server or a cluster of three nodes, whose
+memory is looked at then. With a cold tier (`cold`, and the cluster), which may grow and is not counted, a thread reads
+versions that only the tier has, and appends to a named log that keeps its entries for a while.
 
 All three go up and down with the overlay, its checkpoints and compactions, so peaks are compared. The second half of
 the run is cut into `WINDOWS`; each has the highest memory and disk, and the median of the 99th percentiles that
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import logdb
+from benchmarks.clusters import Cluster, nodes_of
 from benchmarks.counters import MIB, disk_bytes, memory
 from benchmarks.fresh import key_of
 from benchmarks.peers.ours import increment
@@ -41,8 +42,10 @@ from benchmarks.servers.ours import launch
 from benchmarks.workloads import GROUP_KEYS, HOT_KEYS, VALUE_BYTES
 from logdb.embedded import EmbeddedBackend
 
-WHERE: Final = ("embedded", "served", "cold")
+WHERE: Final = ("embedded", "served", "cold", "cluster")
+WITH_TIER: Final = ("cold", "cluster")
 TIER: Final = "tier"
+NODES: Final = 3
 RETAINED_BYTES: Final = 1 << 20
 COLD_PAUSE_S: Final = 0.05
 ENTRY_BYTES: Final = 1_000
@@ -165,27 +168,24 @@ class Latencies:
 def run(where: str, path: Path, keys: int, minutes: float, progress: Callable[[str], None]) -> Mixed:
     """Run in a new database under `path`."""
     seconds, latencies = minutes * 60, Latencies()
-    with _database(where, path) as (db, pid), ThreadPoolExecutor(THREADS + 2) as threads:
+    with _database(where, path) as (db, pids), ThreadPoolExecutor(THREADS + 2) as threads:
         for number in range(0, keys, BATCH_KEYS):
             batch = range(number, min(number + BATCH_KEYS, keys))
             db.multi_put({key_of(member): random.randbytes(VALUE_BYTES) for member in batch})
         stop = threading.Event()
         running = [threads.submit(work, db, keys, stop, latencies) for _ in range(THREADS)]
         running.append(threads.submit(compact, db, seconds / COMPACTIONS, stop))
-        if where == "cold":
+        if where in WITH_TIER:
             running.append(threads.submit(read_cold, db, stop))
         begun, samples = time.monotonic(), list[Sample]()
         try:
             while (now := time.monotonic() - begun) < seconds and not any(future.done() for future in running):
-                held, disk = memory(pid), disk_bytes(path) / MIB
+                held, disk = [memory(pid) for pid in pids], disk_bytes(path) / MIB
+                anonymous, resident = sum(each.anonymous for each in held), sum(each.all for each in held)
                 samples.append(
-                    Sample(
-                        round(now, 2), round(held.anonymous, 1), round(held.all, 1), round(disk, 1), latencies.look()
-                    )
+                    Sample(round(now, 2), round(anonymous, 1), round(resident, 1), round(disk, 1), latencies.look())
                 )
-                progress(
-                    f"{where}: {now / 60:.1f} of {minutes:g} minutes, {held.anonymous:.0f} MiB, disk {disk:.0f} MiB"
-                )
+                progress(f"{where}: {now / 60:.1f} of {minutes:g} minutes, {anonymous:.0f} MiB, disk {disk:.0f} MiB")
                 stop.wait(seconds / SAMPLES)
         finally:
             stop.set()
@@ -194,20 +194,24 @@ def run(where: str, path: Path, keys: int, minutes: float, progress: Callable[[s
 
 
 @contextmanager
-def _database(where: str, path: Path) -> Iterator[tuple[logdb.Database, int]]:
-    """The database, and the process whose memory it takes."""
-    if where != "served":
-        cold = path.with_name(TIER) if where == "cold" else None
-        host = EmbeddedBackend.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES, cold=cold)
+def _database(where: str, path: Path) -> Iterator[tuple[logdb.Database, Sequence[int]]]:
+    """The database, and the processes whose memory it takes."""
+    tier = path.with_name(TIER) if where in WITH_TIER else None
+    if where == "cluster":
+        shape = nodes_of("multipaxos", NODES)._replace(cold=str(tier))
+        with Cluster(path, shape) as cluster, logdb.connect(cluster.endpoints, timeout=TIMEOUT_S) as db:
+            yield db, cluster.pids()["node"]
+    elif where == "served":
+        process, address = launch(path)
+        try:
+            with _connected(address, process) as db:
+                yield db, [process.pid]
+        finally:
+            ended(process)
+    else:
+        host = EmbeddedBackend.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES, cold=tier)
         with logdb.Database(host) as db:
-            yield db, os.getpid()
-        return
-    process, address = launch(path)
-    try:
-        with _connected(address, process) as db:
-            yield db, process.pid
-    finally:
-        ended(process)
+            yield db, [os.getpid()]
 
 
 def _connected(address: str, process: subprocess.Popen[bytes]) -> logdb.Database:
