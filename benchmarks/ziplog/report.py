@@ -1,214 +1,19 @@
-"""The result: tables, plots, and each statement of section 4.4 of the dissertation beside what was measured."""
+"""The result: tables and plots."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rich.console import Group
 from rich.table import Table
 
 from benchmarks.steps import MIN_SHOWN
-from benchmarks.ziplog.measuring import BUCKET_S, SCALOG, ZIPLOG, Failure, Increments, Measured, ShardPoint
+from benchmarks.ziplog.measuring import BUCKET_S, SCALOG, ZIPLOG, Failure, Measured
+from benchmarks.ziplog.statements import statements
 
-EPOCH_MS: Final = 10.0
-"""The interval of epochs for which the number of shards is computed."""
 NAME: Final = "ziplog"
-
-
-class Statement(NamedTuple):
-    """`says`: the dissertation, in `where`; `ours`: the figure here; `agrees`: in shape. `supposed`: the cause of a
-    difference that the design suggests, which this run does not prove; "" if none is known."""
-
-    where: str
-    says: str
-    ours: str
-    agrees: bool
-    supposed: str
-
-    @property
-    def verdict(self) -> str:
-        """For people."""
-        if self.agrees:
-            return "agrees"
-        return f"differs; supposed cause: {self.supposed}" if self.supposed else "differs; the cause is unknown"
-
-
-def point(found: Measured, engine: str, choose: Callable[[list[int]], int], *, load: bool) -> ShardPoint:
-    """The point of a shard with the fewest or most clients (`choose`), at the lowest rate, or the highest (`load`)."""
-    points = [one for one in found.points if one.engine == engine]
-    clients = choose([one.clients for one in points])
-    rate = (max if load else min)([one.offered for one in points])
-    return next(one for one in points if one.clients == clients and one.offered == rate)
-
-
-def shards_carried(found: Measured) -> float:
-    """Shards whose epochs take the leader `EPOCH_MS` on one core, between the numbers that were measured. Linear."""
-    before = (0, 0.0)
-    for cost in found.epochs:
-        if cost.total_ms >= EPOCH_MS:
-            share = (EPOCH_MS - before[1]) / (cost.total_ms - before[1])
-            return before[0] + share * (cost.shards - before[0])
-        before = cost.shards, cost.total_ms
-    return float(before[0])
-
-
-def at_equal_throughput(found: Measured) -> tuple[Increments, Increments]:
-    """Scalog's point with the most commits, and Ziplog's with the fewest clients that commits as many; its best one
-    if none does."""
-    ours = [one for one in found.increments if one.engine == ZIPLOG]
-    theirs = max([one for one in found.increments if one.engine == SCALOG], key=lambda one: one.commits_per_s)
-    as_many = [one for one in ours if one.commits_per_s >= theirs.commits_per_s]
-    return theirs, (as_many[0] if as_many else max(ours, key=lambda one: one.commits_per_s))
-
-
-def statements(found: Measured) -> list[Statement]:
-    """Each statement of section 4.4, and the aims of this engine."""
-    low, high = point(found, ZIPLOG, min, load=False), point(found, ZIPLOG, max, load=True)
-    contended = point(found, ZIPLOG, max, load=False)
-    scalog = point(found, SCALOG, min, load=False)
-    paxos = point(found, "multipaxos", min, load=False)
-    regular = [one for one in found.access if one.gap_s == min([each.gap_s for each in found.access])]
-    irregular = [one for one in found.access if one.gap_s == max([each.gap_s for each in found.access])]
-    ours, theirs = (next(one for one in group if one.engine == ZIPLOG) for group in (regular, irregular))
-    base = next(one for one in regular if one.engine == SCALOG)
-    up, down = found.changed
-    killed = {one.engine: one for one in found.failures}
-    read = {one.engine: one for one in found.reads}
-    best, equal = at_equal_throughput(found)
-    most = max([one.commits_per_s for one in found.increments if one.engine == ZIPLOG])
-    ratio = found.commits.ratio(SCALOG)
-    return [
-        Statement(
-            "aim",
-            "A commit alone takes at most half of Scalog's time on the same nodes.",
-            f"{ratio:.2f} of Scalog's time, {found.commits.ratio('multipaxos'):.2f} of Multi-Paxos's",
-            ratio <= 0.5,
-            "a node is woken for the insert, the order and the pull, and Python's part of each is as long as the sync",
-        ),
-        Statement(
-            "4.4.1",
-            "An insert takes 150 us: less than with NOPaxos (220 us) and Scalog (900 us).",
-            f"{low.median_ms:.1f} ms; Multi-Paxos {paxos.median_ms:.1f} ms, Scalog {scalog.median_ms:.1f} ms",
-            low.median_ms < min(paxos.median_ms, scalog.median_ms),
-            "all members sync before they acknowledge; Multi-Paxos waits for the fastest majority of its replicas",
-        ),
-        Statement(
-            "4.4.1, figure 4.4",
-            "With more clients and a higher rate, the share of the fast path decreases, to 70 % at worst.",
-            f"{low.fast_share:.0%} ({low.clients} client, {low.offered:g}/s) to {high.fast_share:.0%} ({high.clients} "
-            f"clients, {high.offered:g}/s); at least {min([one.fast_share for one in found.points]):.0%}",
-            low.fast_share >= high.fast_share,
-            "at low rates most inserts meet a new epoch, which two members do not enter at the same moment",
-        ),
-        Statement(
-            "4.4.1, figure 4.5",
-            "Contention of many clients raises the latency by a third (150 to 200 us).",
-            f"{low.mean_ms:.1f} ms with {low.clients} client, {contended.mean_ms:.1f} ms with {contended.clients}, at "
-            f"{low.offered:g}/s",
-            contended.mean_ms < 2 * low.mean_ms,
-            "all processes of this run share the cores of one machine",
-        ),
-        Statement(
-            "4.4.2",
-            "The MMS supports 4,000 shards with an epoch each 10 ms.",
-            f"{shards_carried(found):,.0f} shards take one core {EPOCH_MS:g} ms",
-            shards_carried(found) >= 4_000,
-            "each update has the rates of all shards, so its bytes grow with the square of their number; encoding them"
-            " in Python is most of the time",
-        ),
-        Statement(
-            "4.4.3",
-            "Reading a stable record takes as long as in Scalog.",
-            f"{read[ZIPLOG].read_ms:.2f} ms, Scalog {read[SCALOG].read_ms:.2f} ms",
-            read[ZIPLOG].read_ms < 1.5 * read[SCALOG].read_ms,
-            "",
-        ),
-        Statement(
-            "4.4.4",
-            "A subscriber of old records is as fast as in Scalog.",
-            f"{read[ZIPLOG].subscribed_per_s:,.0f}/s, Scalog {read[SCALOG].subscribed_per_s:,.0f}/s",
-            read[ZIPLOG].subscribed_per_s > read[SCALOG].subscribed_per_s / 1.5,
-            "",
-        ),
-        Statement(
-            "4.4.4, figure 4.6",
-            "The sequential access latency is lower than Scalog's on average.",
-            f"mean {ours.mean_ms:.1f} ms, Scalog {base.mean_ms:.1f} ms ({ours.gap_s * 1e3:g} ms between inserts)",
-            ours.mean_ms < base.mean_ms,
-            "a subscriber gets stable records only, which takes one more sync and message than an insert, and asks the"
-            " other shard to skip its empty slots",
-        ),
-        Statement(
-            "4.4.4, figure 4.6",
-            "Irregular clients raise it, mostly the tail.",
-            f"mean {ours.mean_ms:.1f} and p99 {ours.p99_ms:.1f} ms with {ours.gap_s * 1e3:g} ms between inserts, "
-            f"{theirs.mean_ms:.1f} and {theirs.p99_ms:.1f} ms with {theirs.gap_s * 1e3:g} ms",
-            theirs.p99_ms >= ours.p99_ms,
-            "a shard skips its empty slots when a subscriber waits, so what it waits for depends on no rate",
-        ),
-        Statement(
-            "4.4.4",
-            "A shard that gets 1.5 times as many records delays readers of its own records until the next epochs have"
-            " its rate, and of no others.",
-            f"medians of both shards: {_pair(up.before_ms)} before, {_pair(up.soon_ms)} ms in the first half second, "
-            f"{_pair(up.later_ms)} later",
-            max(up.later_ms) < 1.5 * max(up.before_ms) and up.soon_ms[1] < 1.5 * up.before_ms[1],
-            "",
-        ),
-        Statement(
-            "4.4.4",
-            "A shard that gets half as many records delays no reader.",
-            f"{_pair(down.before_ms)} before, {_pair(down.soon_ms)} ms in the first half second",
-            max(down.soon_ms) < 1.5 * max(down.before_ms),
-            "",
-        ),
-        Statement(
-            "4.4.5",
-            "Adding and removing a shard leaves the throughput as it is.",
-            f"after {found.reconfigured.restored_s:.2f} s as before; {found.reconfigured.failed} failed",
-            found.reconfigured.restored_s <= 2 * BUCKET_S and not found.reconfigured.failed,
-            "the shard has no grace: inserts under way are refused and sent elsewhere",
-        ),
-        Statement(
-            "4.4.5, figure 4.7",
-            "When a server fails, inserts are back slightly more than the timeout (1 s) later, as in Scalog.",
-            f"{killed[ZIPLOG].restored_s:.2f} s, Scalog {killed[SCALOG].restored_s:.2f} s",
-            killed[ZIPLOG].restored_s <= 2.5,
-            "a client sends again, and asks for the newest shards, after half a second without an answer",
-        ),
-        Statement(
-            "4.4.5",
-            "Readers wait for the failed shard for less than 2 s; in Scalog they do not.",
-            f"nothing to read for {killed[ZIPLOG].silence_s:.2f} s, in Scalog for {killed[SCALOG].silence_s:.2f} s",
-            killed[ZIPLOG].silence_s < 2.5,
-            "the new view must be on all its members before anything in it is stable (ZIP-10)",
-        ),
-        Statement(
-            "4.4.6, figure 4.8",
-            "LogDB on Ziplog commits more increments of 10 keys than on Scalog.",
-            f"at most {most:,.0f}/s, Scalog {best.commits_per_s:,.0f}/s",
-            most > best.commits_per_s,
-            "with many clients both are bound by the CPU of the nodes",
-        ),
-        Statement(
-            "4.4.6, figure 4.9",
-            "At equal throughput fewer of them abort.",
-            f"{equal.abort_rate:.1%} at {equal.commits_per_s:,.0f}/s with {equal.clients} clients, Scalog "
-            f"{best.abort_rate:.1%} at {best.commits_per_s:,.0f}/s with {best.clients}",
-            equal.abort_rate <= best.abort_rate,
-            "clients of one process speculate on each other's commits on both engines, so few of them abort at all",
-        ),
-    ]
-
-
-def _pair(ms: tuple[float, float]) -> str:
-    return f"{ms[0]:.1f} and {ms[1]:.1f}"
-
-
-# ---- tables
 
 Rows = tuple[str, list[str], list[list[str]]]
 """(title, headings, rows)."""
@@ -216,93 +21,97 @@ Rows = tuple[str, list[str], list[list[str]]]
 
 def tables(found: Measured) -> list[Rows]:
     """All figures."""
-    steps = found.commits.steps
+    said = [[one.where, one.says, one.ours, one.verdict] for one in statements(found)]
     return [
-        (
-            "Statements of section 4.4",
-            ["Where", "Statement", "Here", "Verdict"],
-            [[one.where, one.says, one.ours, one.verdict] for one in statements(found)],
-        ),
-        (
-            f"A commit alone on three nodes (a bare message {found.commits.message_us:,.0f} us, a bare sync "
-            f"{found.commits.sync_us:,.0f} us)",
-            ["Engine", "Median us", "Of Scalog's", "Messages", "Syncs", "CPU us"],
-            [
-                [
-                    engine,
-                    f"{one.median_us:,.0f}",
-                    f"{one.median_us / steps[SCALOG].median_us:.2f}",
-                    f"{one.work['all'].sent:.1f}",
-                    f"{one.work['all'].syncs:.1f}",
-                    f"{one.work['all'].cpu_us:,.0f}",
-                ]
-                for engine, one in steps.items()
-            ],
-        ),
-        (
-            "Its messages",
-            ["Engine", "Message", "From", "To", "How", "Number"],
-            [
-                [engine, hop.kind, hop.sender, hop.receiver, "call" if hop.is_call else "stream", f"{hop.messages:.1f}"]
-                for engine, one in steps.items()
-                for hop in one.hops
-                if hop.messages >= 10 * MIN_SHOWN
-            ],
-        ),
-        (
-            "A shard (figures 4.4 and 4.5)",
-            ["Engine", "Clients", "Offered/s", "Inserts/s", "Mean ms", "Median ms", "Fast path"],
-            [
-                [
-                    one.engine,
-                    str(one.clients),
-                    f"{one.offered:g}",
-                    f"{one.inserts_per_s:,.0f}",
-                    f"{one.mean_ms:.1f}",
-                    f"{one.median_ms:.1f}",
-                    f"{one.fast_share:.0%}" if one.engine == ZIPLOG else "",
-                ]
-                for one in found.points
-            ],
-        ),
-        (
-            "Sequential access (figure 4.6)",
-            ["Engine", "Between inserts, ms", "Records", "Mean ms", "Median ms", "p99 ms"],
-            [
-                [
-                    one.engine,
-                    f"{one.gap_s * 1e3:g}",
-                    str(one.records),
-                    f"{one.mean_ms:.1f}",
-                    f"{one.median_ms:.1f}",
-                    f"{one.p99_ms:.1f}",
-                ]
-                for one in found.access
-            ],
-        ),
-        (
-            "What happens to inserts and readers (figure 4.7)",
-            ["What", "Offered/s", "As before after", "Nothing to read for", "Unknown", "Unread"],
-            [_failure_row(f"a server is killed, {one.engine}", one) for one in found.failures]
-            + [_failure_row("a shard is added, another one finalized", found.reconfigured)],
-        ),
-        (
-            "Increments of ten keys on three nodes (figures 4.8 and 4.9)",
-            ["Engine", "Clients", "Commits/s", "Aborted"],
-            [
-                [one.engine, str(one.clients), f"{one.commits_per_s:,.0f}", f"{one.abort_rate:.1%}"]
-                for one in found.increments
-            ],
-        ),
-        (
-            "An epoch at the leader of the MMS",
-            ["Shards", "Core ms", "Encoding ms", "Bytes"],
-            [
-                [str(one.shards), f"{one.core_ms:.2f}", f"{one.encoding_ms:.2f}", f"{one.bytes:,}"]
-                for one in found.epochs
-            ],
-        ),
+        ("Statements of section 4.4", ["Where", "Statement", "Here", "Verdict"], said),
+        _commits(found),
+        _messages(found),
+        _points(found),
+        _access(found),
+        _failures(found),
+        _increments(found),
+        _epochs(found),
     ]
+
+
+def _commits(found: Measured) -> Rows:
+    steps, message_us, sync_us = found.commits.steps, found.commits.message_us, found.commits.sync_us
+    rows = [
+        [
+            engine,
+            f"{one.median_us:,.0f}",
+            f"{one.median_us / steps[SCALOG].median_us:.2f}",
+            f"{one.work['all'].sent:.1f}",
+            f"{one.work['all'].syncs:.1f}",
+            f"{one.work['all'].cpu_us:,.0f}",
+        ]
+        for engine, one in steps.items()
+    ]
+    title = f"A commit alone on three nodes (a bare message {message_us:,.0f} us, a bare sync {sync_us:,.0f} us)"
+    return title, ["Engine", "Median us", "Of Scalog's", "Messages", "Syncs", "CPU us"], rows
+
+
+def _messages(found: Measured) -> Rows:
+    rows = [
+        [engine, hop.kind, hop.sender, hop.receiver, "call" if hop.is_call else "stream", f"{hop.messages:.1f}"]
+        for engine, one in found.commits.steps.items()
+        for hop in one.hops
+        if hop.messages >= 10 * MIN_SHOWN
+    ]
+    return "Its messages", ["Engine", "Message", "From", "To", "How", "Number"], rows
+
+
+def _points(found: Measured) -> Rows:
+    rows = [
+        [
+            one.engine,
+            str(one.clients),
+            f"{one.offered:g}",
+            f"{one.inserts_per_s:,.0f}",
+            f"{one.mean_ms:.1f}",
+            f"{one.median_ms:.1f}",
+            f"{one.fast_share:.0%}" if one.engine == ZIPLOG else "",
+        ]
+        for one in found.points
+    ]
+    headings = ["Engine", "Clients", "Offered/s", "Inserts/s", "Mean ms", "Median ms", "Fast path"]
+    return "A shard (figures 4.4 and 4.5)", headings, rows
+
+
+def _access(found: Measured) -> Rows:
+    rows = [
+        [
+            one.engine,
+            f"{one.gap_s * 1e3:g}",
+            str(one.records),
+            f"{one.mean_ms:.1f}",
+            f"{one.median_ms:.1f}",
+            f"{one.p99_ms:.1f}",
+        ]
+        for one in found.access
+    ]
+    headings = ["Engine", "Between inserts, ms", "Records", "Mean ms", "Median ms", "p99 ms"]
+    return "Sequential access (figure 4.6)", headings, rows
+
+
+def _failures(found: Measured) -> Rows:
+    rows = [_failure_row(f"a server is killed, {one.engine}", one) for one in found.failures]
+    rows.append(_failure_row("a shard is added, another one finalized", found.reconfigured))
+    headings = ["What", "Offered/s", "As before after", "Nothing to read for", "Unknown", "Unread"]
+    return "What happens to inserts and readers (figure 4.7)", headings, rows
+
+
+def _increments(found: Measured) -> Rows:
+    rows = [
+        [one.engine, str(one.clients), f"{one.commits_per_s:,.0f}", f"{one.abort_rate:.1%}"] for one in found.increments
+    ]
+    title = "Increments of ten keys on three nodes (figures 4.8 and 4.9)"
+    return title, ["Engine", "Clients", "Commits/s", "Aborted"], rows
+
+
+def _epochs(found: Measured) -> Rows:
+    rows = [[str(one.shards), f"{one.core_ms:.2f}", f"{one.encoding_ms:.2f}", f"{one.bytes:,}"] for one in found.epochs]
+    return "An epoch at the leader of the MMS", ["Shards", "Core ms", "Encoding ms", "Bytes"], rows
 
 
 def _failure_row(what: str, one: Failure) -> list[str]:
