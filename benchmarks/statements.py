@@ -1,4 +1,4 @@
-"""What a paper says beside what was measured here."""
+"""Statements of a paper, and the figures measured here beside them."""
 
 from __future__ import annotations
 
