@@ -233,20 +233,21 @@ class KeyMap:
         found = (self._found(key, at) for key in keys)
         return [isinstance(one, Row) or (one is not None and one[1] is not None) for one in found]
 
-    def version(self, key: bytes, at: int) -> int:
-        """The newest version of the key not after `at`, 0 if it has none. Does not read the log."""
-        deleted = self.deleted_at(key, at)
-        return max(deleted, self.written_version(key, at))
+    def newer(self, key: bytes, since: int, at: int) -> int:
+        """The newest version of the key not after `at`, if it is after `since`; else 0. Does not read the log."""
+        found = max(self.deleted_at(key, at), self.written_version(key, at, since))
+        return found if found > since else 0
 
-    def written_version(self, key: bytes, at: int) -> int:
-        """As `version`, without range deletes."""
+    def written_version(self, key: bytes, at: int, since: int = 0) -> int:
+        """The newest version of the key not after `at`, without range deletes; 0 if there is none, or perhaps if it is
+        not after `since`."""
         entry = self.active.entry(key, at)
         frozen, checkpoint = self.frozen, self.checkpoint
         if entry is None and frozen is not None:
             entry = frozen.entry(key, at)
         if entry is not None:
             return entry[0]
-        row = None if checkpoint is None else checkpoint.row(key, at)
+        row = None if checkpoint is None or checkpoint.ceiling <= since else checkpoint.row(key, at)
         return 0 if row is None else row.version
 
     def history(self, key: bytes, at: int, floor: int) -> Iterator[tuple[int, bytes | None]]:
@@ -269,13 +270,26 @@ class KeyMap:
 
         Ends after at least `limit` (1 or more) rows; the last batch may have more.
         """
+        bound, active, is_begun = end if reverse else start, self.active, False
+        if active.gaps:
+            start, end = self._after_gap(start, end, at, reverse)
         max_rows = _first_rows(start if reverse else end, limit)
+        for number, rows in enumerate(self._batches(start, end, at, reverse, limit, max_rows)):
+            if rows:
+                if number and not is_begun:
+                    active.note_gap(bound, reverse, rows[0][0], at)
+                is_begun = True
+                yield rows
+
+    def _batches(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int | None, max_rows: int
+    ) -> Generator[list[tuple[bytes, bytes]], None, None]:
+        """The batches of `scan`, the first one of about `max_rows`, with those that are empty."""
         left = limit
         while True:
             rows, rest = self._batch(start, end, at, reverse, max_rows)
             count = len(rows)
-            if count:
-                yield rows
+            yield rows
             if rest is None:
                 return
             if left is not None:
@@ -294,12 +308,38 @@ class KeyMap:
     ) -> list[tuple[bytes, bytes]]:
         """The first `limit` rows of `scan`, read at once."""
         max_rows = limit if limit <= BOUNDED_ROWS else _first_rows(start if reverse else end, limit)
+        bound, active = end if reverse else start, self.active
+        if active.gaps:
+            start, end = self._after_gap(start, end, at, reverse)
         rows, rest = self._batch(start, end, at, reverse, max_rows)
         if rest is not None and len(rows) < limit:
-            start, end = (start, rest) if reverse else (rest, end)
-            for batch in self.scan(start, end, at, reverse, limit - len(rows)):
+            start, end, is_gap = (start, rest, not rows) if reverse else (rest, end, not rows)
+            left = limit - len(rows)
+            for batch in self._batches(start, end, at, reverse, left, min(4 * max_rows, left)):
                 rows += batch
+            if is_gap and rows:
+                active.note_gap(bound, reverse, rows[0][0], at)
         return rows if len(rows) <= limit else rows[:limit]
+
+    def _after_gap(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
+    ) -> tuple[bytes | None, bytes | None]:
+        """The range without its beginning, if a scan has found that nothing exists there, and nothing was written there
+        since.
+
+        The consumer of a queue would else pass all keys that it has deleted and that the checkpoint still has.
+        """
+        active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
+        gap = active.gaps.get((end if reverse else start, reverse))
+        if gap is None or gap.at > at:
+            return start, end
+        if (frozen is not None and frozen.last > gap.at) or (checkpoint is not None and checkpoint.ceiling > gap.at):
+            return start, end
+        low, high = (gap.to + b"\0", end) if reverse else (start, gap.to)
+        is_within = (start is None or start < gap.to) if reverse else (end is None or gap.to < end)
+        if not is_within or active.existing(low, high, at):
+            return start, end
+        return (start, low) if reverse else (high, end)
 
     def _batch(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int

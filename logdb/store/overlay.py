@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logdb.store.ordered_keys import OrderedKeys
 from logdb.store.range_deletions import RangeIndex
@@ -22,8 +22,20 @@ ENTRY_BYTES = 240
 BURY_AFTER: Final = 64
 """Number of versions after which a deleted key is buried. Snapshots of transactions are seldom older."""
 
+MAX_UNBURIED: Final = 2 * BURY_AFTER
+"""Number of keys that are looked up to find that none of them exists."""
+
+MAX_GAPS: Final = 1_000
+
 SAMPLES: Final = 16
 """Number of keys sampled for each part, to find parts of about the same size."""
+
+
+class Gap(NamedTuple):
+    """No key before `to`, or behind it in reverse, exists at version `at`."""
+
+    to: bytes
+    at: int
 
 
 class Overlay:
@@ -37,6 +49,8 @@ class Overlay:
     Deleted keys are buried, in an index of their own, so that the consumer of a queue does not pass all keys that it
     has deleted. A buried key does not exist from version `buried_to` on, unless it is written again. Scans still look
     it up if a layer below has it, and at earlier versions.
+
+    `gaps`: what scans of the whole map have found at the bound where they began (`KeyMap._after_gap`).
     """
 
     def __init__(self) -> None:
@@ -54,6 +68,7 @@ class Overlay:
         self._buried: set[bytes] = set()
         self._buried_ordered = OrderedKeys()
         self.buried_to = 0
+        self.gaps: dict[tuple[bytes | None, bool], Gap] = {}
         self._sorting = threading.Lock()
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
@@ -136,6 +151,25 @@ class Overlay:
             return found
         finally:
             sorting.release()
+
+    def existing(self, start: bytes | None, end: bytes | None, at: int) -> bool:
+        """Whether a key of [start, end) may exist at version `at` by its entries here."""
+        keys = self.keys(start, end, False, MAX_UNBURIED, at)
+        if len(keys) == MAX_UNBURIED:
+            return True
+        entries = [self.entry(key, at) for key in keys]
+        return any(entry is not None and entry[1] is not None for entry in entries)
+
+    def note_gap(self, bound: bytes | None, reverse: bool, to: bytes, at: int) -> None:
+        """Note that a scan from `bound` at version `at`, which began when this was the highest layer, found nothing
+        before `to`."""
+        low, high = (to + b"\0", bound) if reverse else (bound, to)
+        deleted = self.keys(low, high, reverse, MAX_UNBURIED - 1, at)
+        if len(deleted) == MAX_UNBURIED - 1:
+            to = deleted[-1]
+        if len(self.gaps) >= MAX_GAPS:
+            self.gaps.clear()
+        self.gaps[bound, reverse] = Gap(to, at)
 
     def _bury(self, at: int) -> None:
         """Bury keys that were deleted well before version `at`, and bring back those that were written again."""

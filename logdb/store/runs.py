@@ -88,6 +88,8 @@ FIRST_KEY: Final = attrgetter("first")
 PAGE_BYTES: Final = 4096
 CHUNK_ROWS: Final = 1_000
 OLDER_ROWS: Final = 500
+FIRST_ROWS: Final = 16
+"""Number of rows that a scan reads before it looks at the end of its range."""
 STATE_ROWS: Final = 1_000
 WRITE_BYTES: Final = 2 << 20
 """Size of one transaction of LMDB."""
@@ -473,7 +475,12 @@ class RunReader:
                 return []
         elif not (cursor.set_range(start) if start else cursor.first()):
             return []
-        rows = [cursor.item()] if max_rows == 1 else list(islice(cursor.iterprev() if reverse else cursor, max_rows))
+        if max_rows == 1:
+            rows = [cursor.item()]
+        elif max_rows <= FIRST_ROWS:
+            rows = list(islice(cursor.iterprev() if reverse else cursor, max_rows))
+        else:
+            rows = _first_or_all(cursor, start if reverse else end, reverse, max_rows)
         if reverse:
             if start is not None and rows[-1][0] < start:
                 del rows[len(rows) - bisect_left(rows[::-1], start, key=ROW_KEY) :]
@@ -532,6 +539,16 @@ class RunReader:
             if len(rows) < STATE_ROWS:
                 return
             start = rows[-1][0] + b"\0"
+
+
+def _first_or_all(cursor: Any, bound: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
+    """Up to `max_rows` rows from the cursor's place on, but only the first ones if `bound` is among them: each row that
+    LMDB returns lets another thread run."""
+    rest = cursor.iterprev() if reverse else cursor.iternext()
+    rows = list(islice(rest, FIRST_ROWS))
+    if bound is None or (rows[-1][0] > bound if reverse else rows[-1][0] < bound):
+        rows += islice(rest, max_rows - FIRST_ROWS)
+    return rows
 
 
 class Group:

@@ -59,7 +59,7 @@ SETTLED = (
 class MapBefore(Protocol):
     """The part of the map that the rule reads, at version `at`."""
 
-    def version(self, key: bytes, at: int) -> int: ...
+    def newer(self, key: bytes, since: int, at: int) -> int: ...
     def entry(self, key: bytes, at: int) -> Entry | None: ...
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None: ...
 
@@ -74,8 +74,8 @@ def validate(commit: Commit, gsn: int, floor: int, map_before: MapBefore) -> Ver
         if snapshot < floor:
             return Verdict(Reason.TOO_OLD)
         for key in commit.reads:
-            version = map_before.version(key, before)
-            if version > snapshot:
+            version = map_before.newer(key, snapshot, before)
+            if version:
                 return Verdict(Reason.CONFLICT, key, version)
         for start, end in commit.ranges:
             changed = map_before.changed(start, end, snapshot, before)

@@ -80,8 +80,8 @@ def assert_answers(key_map: KeyMap, history: History, random: Random, versions: 
         for key in random.sample(KEYS, 10):
             assert key_map.get(key, version) == state.get(key)
             written = [at for at, writes in enumerate(history.writes[:version], 1) if key in writes]
-            assert key_map.version(key, version) == max(written, default=0)
-            since = random.randrange(version + 1)
+            newest, since = max(written, default=0), random.randrange(version + 1)
+            assert key_map.newer(key, since, version) == (newest if newest > since else 0)
             changed = key_map.changed(key, key + b"\x00", since, version)
             assert (None if changed is None else changed.version) == (
                 max(written) if written and max(written) > since else None

@@ -247,9 +247,9 @@ class Machine:
             for key in draw.sample(KEYS, 5):
                 assert key_map.get(key, at) == model.value(key, at)
                 version = model.version(key, at)
-                if model.value(key, at) is not None:
-                    assert key_map.version(key, at) == version
                 since = draw.randrange(model.floor, at + 1)
+                if model.value(key, at) is not None:
+                    assert key_map.newer(key, since, at) == (version if version > since else 0)
                 changed = key_map.changed(key, key + b"\x00", since, at)
                 assert (None if changed is None else changed.version) == (version if version > since else None)
                 history = [(at, model.versions[key][at]) for at in sorted(model.versions.get(key, {}), reverse=True)]

@@ -65,7 +65,7 @@ def test_decisions_follow_from_the_log_alone(history: list[Commit]) -> None:
         if verdict.committed:
             after.update({key: (gsn, value) for key, value in commit.writes.items()})
         states.append(after)
-    assert [key for key in states[-1] if one.map.version(key, len(history)) != states[-1][key][0]] == []
+    assert [key for key in states[-1] if one.map.newer(key, 0, len(history)) != states[-1][key][0]] == []
     again = coordinator(log)
     records = log.scan(1, len(history) + 1)
     assert [again.deliver(record.gsn, decode_commit(record.payload, record.gsn)) for record in records] == verdicts

@@ -191,7 +191,7 @@ class DatabaseCluster(Cluster):
                 for key, value in decode_commit(payload, gsn).writes.items():
                     value = restated.get((key, gsn), value)
                     lost = isinstance(value, Place) and value.gsn < floor
-                    if lost and replica.map.version(key, gsn) == gsn:
+                    if lost and replica.map.newer(key, 0, gsn) == gsn:
                         what = f"version {gsn} of {key!r} is stored at {value}, before the floor {floor}"
                         raise Failure("DBS-13: a compaction restates values before its floor", what)
 
