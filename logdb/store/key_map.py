@@ -337,7 +337,7 @@ class KeyMap:
             return start, end
         low, high = (gap.to + b"\0", end) if reverse else (start, gap.to)
         is_within = (start is None or start < gap.to) if reverse else (end is None or gap.to < end)
-        if not is_within or active.existing(low, high, at):
+        if not is_within or active.existing(low, high, at) or self.active is not active:  # then it is being emptied
             return start, end
         return (start, low) if reverse else (high, end)
 
@@ -392,6 +392,8 @@ class KeyMap:
                     middle = [*(middle or ()), *filter(frozen.newest.__contains__, below)]
                     below += middle
                 upper = [*(upper or ()), *filter(active.newest.__contains__, below)]
+                if self.frozen is not frozen or self.active is not active:  # one that has moved down is emptied
+                    return self._batch(start, end, at, reverse, max_rows)
             above: dict[bytes, bytes | None] = {}
             for overlay, keys in ((None, lower), (frozen, middle), (active, upper)):
                 if keys:

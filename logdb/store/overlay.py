@@ -69,6 +69,7 @@ class Overlay:
         self._buried_ordered = OrderedKeys()
         self.buried_to = 0
         self.gaps: dict[tuple[bytes | None, bool], Gap] = {}
+        self._is_torn = False
         self._sorting = threading.Lock()
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
@@ -135,22 +136,34 @@ class Overlay:
     def keys(self, start: bytes | None, end: bytes | None, reverse: bool, limit: int, at: int = 0) -> list[bytes]:
         """Up to `limit` keys of [start, end), from the first, or from the last when `reverse`; without buried keys if
         none of them exists at version `at`."""
-        fresh, sorting = self._fresh, self._sorting
-        sorting.acquire()  # a `with` block would take as long as a third of a short scan
-        try:
-            if fresh:
-                count = len(fresh)
-                self._ordered.add(fresh[:count])
-                del fresh[:count]
-            if self._deaths or self._revived:
-                self._bury(at)
+        with self._sorting:
+            if self._fresh or self._deaths or self._revived or self._is_torn:
+                self._sort(at)
             found = self._ordered.between(start, end, reverse, limit)
             if at < self.buried_to:
                 found += self._buried_ordered.between(start, end, reverse, limit)
                 found = sorted(found, reverse=reverse)[:limit]
             return found
-        finally:
-            sorting.release()
+
+    def _sort(self, at: int) -> None:
+        """Bring the indexes up to date; `at`: see `_bury`. An interrupt (Ctrl-C) at any call leaves them torn, and the
+        next one makes them anew."""
+        fresh, deaths = self._fresh, self._deaths
+        entries = list(self.newest.items()) if self._is_torn else []  # their keys are fresh or were
+        count = len(fresh)
+        keys = fresh[:count]
+        if self._is_torn:
+            keys = list({key for key, _ in entries}.union(keys))
+            self._ordered, self._buried_ordered, self._buried = OrderedKeys(), OrderedKeys(), set()
+            deaths.clear()
+            deaths.extend(sorted((entry[0], key) for key, entry in entries if entry[1] is None))
+        self._is_torn = True
+        if keys:
+            self._ordered.add(keys)
+            del fresh[:count]
+        if deaths or self._revived:
+            self._bury(at)
+        self._is_torn = False
 
     def existing(self, start: bytes | None, end: bytes | None, at: int) -> bool:
         """Whether a key of [start, end) may exist at version `at` by its entries here."""
@@ -279,11 +292,14 @@ class Overlay:
             for version, value, _ in reversed(kept):
                 rebuilt = (version, value, rebuilt)
             if rebuilt is None:
-                del self.newest[key]
                 with self._sorting:
-                    if key in self._buried:
-                        self._dig_out(key)
-                    else:
-                        self._ordered.remove(key)
+                    was_torn, self._is_torn = self._is_torn, True
+                    del self.newest[key]
+                    if not was_torn:
+                        if key in self._buried:
+                            self._dig_out(key)
+                        else:
+                            self._ordered.remove(key)
+                    self._is_torn = was_torn
             else:
                 self.newest[key] = rebuilt

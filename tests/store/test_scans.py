@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 import logdb
+from logdb.store import key_map
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
 from logdb.store.ordered_keys import BLOCK_KEYS, OrderedKeys
@@ -188,6 +193,66 @@ def test_deletions_that_are_pruned_leave_nothing_behind() -> None:
         overlay.apply(version + 1, {key: None})
     overlay.prune(100, NOTHING)
     assert sys.getrefcount(key) == references
+
+
+def test_what_lies_below_buried_keys_stays_hidden_while_their_layer_moves_down(
+    db: logdb.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer that was written to the checkpoint is emptied. A scan that had read the old checkpoint asked it then
+    which keys of that exist."""
+    db.delete(KEYS[500])
+    for number in range(BURY_AFTER):
+        db.put(KEYS[501] + b"%02d" % number, b"new")
+    expected, moved = list(db.scan(KEYS[500], limit=9)), list[int]()
+
+    def overtaken(*arguments: Any, **options: Any) -> int:
+        if not moved:
+            moved.append(0)
+            moved.append(db.checkpoint())
+        return bisect_right(*arguments, **options)
+
+    monkeypatch.setattr(key_map, "bisect_right", overtaken)  # called for the rows after the last key in memory
+    assert list(db.scan(KEYS[500], limit=9)) == expected
+    assert len(moved) == 2
+
+
+def test_an_interrupt_at_any_call_leaves_the_index_of_keys_usable() -> None:
+    """Ctrl-C in a scan left the lock locked, keys twice in the index or in none: a later scan waited for ever, or
+    missed them."""
+    for nth in itertools.count(1):
+        overlay = Overlay()
+        for number in range(5):
+            overlay.put(b"a%d" % number, 1 + number, b"value")
+            overlay.put(b"a%d" % number, 11 + number, None)
+        overlay.keys(None, None, False, 1, 100)
+        overlay.put(b"a0", 101, b"back")
+        overlay.put(b"b", 102, b"value")
+        overlay.put(b"c", 103, b"value")
+        overlay.put(b"c", 104, None)
+        calls = 0
+
+        def interrupt(_frame: Any, event: str, function: Any, nth: int = nth) -> None:
+            """Python handles signals when a function is called, and after each call of one of C."""
+            nonlocal calls
+            calls += event in ("call", "c_return") and function is not sys.setprofile
+            if calls == nth:
+                raise KeyboardInterrupt
+
+        try:
+            sys.setprofile(interrupt)
+            overlay.keys(None, None, False, 10, 200)
+        except KeyboardInterrupt:
+            sys.setprofile(None)
+        else:
+            sys.setprofile(None)
+            break
+        found = list[list[bytes]]()
+        others = [partial(overlay.keys, None, None, False, 10, at) for at in (200, 10)]
+        scanning = Thread(target=lambda: found.extend(other() for other in others), daemon=True)
+        scanning.start()
+        scanning.join(10)
+        assert found == [[b"a0", b"b"], [b"a0", b"a1", b"a2", b"a3", b"a4", b"b", b"c"]], nth
+    assert nth > 20
 
 
 def calls(function: Callable[[], object]) -> int:
