@@ -27,8 +27,9 @@ def shared_loop() -> asyncio.AbstractEventLoop:
         return _loop
     with _starting:
         if _loop is None:
-            _loop = new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="logdb-loop", daemon=True).start()
+            loop = new_event_loop()
+            threading.Thread(target=loop.run_forever, name="logdb-loop", daemon=True).start()
+            _loop = loop  # an interrupt before this line leaves a thread without work
         return _loop
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from logdb.clients import background_loop
 from logdb.clients.background_loop import begin_in_shared_loop, in_shared_loop, shared_loop
+from tests.harness.forks import in_child
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), StopAsyncIteration(), TimeoutError(), asyncio.CancelledError()])
@@ -94,6 +95,30 @@ def test_an_interrupt_anywhere_ends_the_coroutine() -> None:
         if not at.where:
             break
     assert nth > 10
+
+
+def test_an_interrupt_while_the_loop_is_started_leaves_no_loop_without_its_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next call found a loop that did not run, and waited for ever."""
+
+    async def work() -> int:
+        return 7
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    def begin() -> None:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(threading.Thread, "start", interrupted)
+            shared_loop()
+        found = list[int]()
+        calling = threading.Thread(target=lambda: found.append(in_shared_loop(work())), daemon=True)
+        calling.start()
+        calling.join(10)
+        assert found == [7]
+
+    in_child(begin)  # it has no loop yet
 
 
 def test_an_interrupted_thread_cancels_its_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
