@@ -90,8 +90,7 @@ def unpack(key: bytes) -> tuple[Item, ...]:
     Raises TypeError, and ValueError for bytes that `pack` does not return: cut off, with an unknown type code, or not
     the shortest form.
     """
-    if type(key) is not bytes:
-        raise TypeError(f"what is unpacked must be bytes, not {type(key).__name__}")
+    _check_packed(key)
     return _unpacked(key, 0)
 
 
@@ -125,6 +124,7 @@ class Subspace:
         """The tuple after the prefix in `key`. Raises ValueError for a key that is not in the subspace, and as
         `logdb.keys.unpack`.
         """
+        _check_packed(key)
         if key not in self:
             raise ValueError(f"the key {key!r:.100} is not in {self!r:.100}")
         return _unpacked(key, len(self.key))
@@ -242,6 +242,11 @@ _PACKED: Final[dict[type, Callable[[Any], bytes]]] = {
 
 
 # ---- unpacking
+
+
+def _check_packed(key: bytes) -> None:
+    if type(key) is not bytes:
+        raise TypeError(f"what is unpacked must be bytes, not {type(key).__name__}")
 
 
 def _unpacked(key: bytes, at: int) -> tuple[Item, ...]:

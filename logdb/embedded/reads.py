@@ -198,6 +198,8 @@ class Reads:
 
     def _versions(self, key: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
         machine, snapshots = self.machine, self.snapshots
+        if machine.closed:
+            raise DatabaseClosed(machine.path, machine.forked_from)
         holder = object()
         snapshots.keep(holder, machine.coordinator.floor)
         try:

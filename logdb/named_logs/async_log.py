@@ -29,7 +29,7 @@ from logdb.named_logs.layout import (
     with_entry,
 )
 from logdb.named_logs.retention import Retention, check_retention
-from logdb.store.arguments import checked_wait
+from logdb.store.arguments import checked_wait, listed
 
 T = TypeVar("T")
 PAGE: Final = 128
@@ -159,15 +159,15 @@ class AsyncNamedLog:
         self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
     ) -> list[Position]:
         """As `logdb.named_logs.NamedLog.extend`."""
-        listed = list(values)
+        all_values = listed(values, "values")
 
         async def body(txn: Writer) -> AsyncTransactionLog:
             log = self.within(txn)
-            for value in listed:
+            for value in all_values:
                 await log.append(value, txn_id=txn_id, key=key)
             return log
 
-        if not listed:
+        if not all_values:
             return []
         await self._store_retention()
         log: AsyncTransactionLog = await self._db.run(body)

@@ -30,7 +30,7 @@ from logdb.named_logs.layout import (
     with_entry,
 )
 from logdb.named_logs.retention import Retention, check_retention
-from logdb.store.arguments import checked_wait
+from logdb.store.arguments import checked_wait, listed
 
 
 class Writer(Appends, Reader, Protocol):
@@ -176,15 +176,15 @@ class NamedLog:
     ) -> list[Position]:
         """Append entries with these `values` in one transaction, all with `txn_id` and the partition `key`. Returns
         their positions, once they are durable. Raises as `append`, and TransactionTooLarge."""
-        listed = list(values)
+        all_values = listed(values, "values")
 
         def body(txn: Writer) -> TransactionLog:
             log = self.within(txn)
-            for value in listed:
+            for value in all_values:
                 log.append(value, txn_id=txn_id, key=key)
             return log
 
-        if not listed:
+        if not all_values:
             return []
         self._store_retention()
         log: TransactionLog = self._db.run(body)

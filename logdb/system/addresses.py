@@ -41,6 +41,10 @@ def endpoints_of(endpoints: str | Iterable[str]) -> list[str]:
     """The addresses of "HOST:PORT,HOST:PORT" or of a list, without repetitions. Raises TypeError, ValueError."""
     if isinstance(endpoints, str):
         endpoints = endpoints.split(",")
+    endpoints = list(endpoints) if isinstance(endpoints, Iterable) else [endpoints]
+    for endpoint in endpoints:
+        if not isinstance(endpoint, str):
+            raise TypeError(f'endpoints must be a str such as "{DEFAULT_ADDRESS}" or a list of these, not {endpoint!r}')
     found = list(dict.fromkeys(endpoint.strip() for endpoint in endpoints))
     for endpoint in found:
         if parsed(endpoint)[1] == 0:

@@ -129,6 +129,7 @@ CASES: list[tuple[str, str, Call, Sequence[Any]]] = [
     ("outcome", "settle", lambda db, flag: db.outcome("00000000000000aa-1", settle=flag), NO_FLAGS),
     ("watch", "", lambda db, prefix: some(db.watch(prefix, timeout=0)), NO_BOUNDS),
     ("watch", "keys", lambda db, keys: some(db.watch(keys=keys, timeout=0)), NO_ITERABLES[1:]),
+    ("extend", "values", lambda db, values: db.log("l").extend(values), NO_ITERABLES),
     ("watch", "key", lambda db, key: some(db.watch(keys=[key], timeout=0)), NO_KEYS),
     ("watch", "version", lambda db, since: some(db.watch(since=since, timeout=0)), NO_VERSIONS),
     ("watch", "timeout", lambda db, timeout: some(db.watch(since=0, timeout=timeout)), NO_WAITS),

@@ -313,3 +313,20 @@ def test_a_version_outside_the_range_of_versions(world: World) -> None:
         with pytest.raises(ValueError, match="limit must be less than"):
             next(iter(db.scan(limit=number)))
     assert db[b"k"] == b"v"
+
+
+@pytest.mark.parametrize("key", [b"k", b"nope"])
+def test_a_snapshot_of_a_closed_database_answers_nothing(world: World, key: bytes) -> None:
+    """The history of a key returned its newest entry, or none."""
+    world.db.put(b"k", b"1")
+    snapshot = world.db.at()
+    world.db.close()
+    for read in (
+        lambda: snapshot.get(key),
+        lambda: snapshot.multi_get([key]),
+        lambda: snapshot.multi_scan([(None, None)]),
+        lambda: list(snapshot.scan()),
+        lambda: list(snapshot.history(key)),
+    ):
+        with pytest.raises(logdb.DatabaseClosed):
+            read()

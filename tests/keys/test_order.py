@@ -162,6 +162,9 @@ def test_a_subspace_has_no_key_that_continues_its_text() -> None:
     assert not space.range()[0] <= other < space.range()[1]
     with pytest.raises(ValueError, match="not in Subspace"):
         space.unpack(other)
+    for wrong in (None, "user", bytearray(space.key)):
+        with pytest.raises(TypeError, match="what is unpacked must be bytes"):
+            space.unpack(wrong)  # type: ignore[arg-type]
 
 
 def test_subspaces_are_nested() -> None:

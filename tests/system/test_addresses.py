@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from logdb.system.addresses import endpoints_of, joined, parsed
@@ -11,6 +13,12 @@ from logdb.system.addresses import endpoints_of, joined, parsed
 def test_malformed_endpoints(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not an address|has no port"):
         endpoints_of(text)
+
+
+@pytest.mark.parametrize("endpoints", [None, 7400, b"a:1", [b"a:1"], [("a", 1)]])
+def test_endpoints_that_are_not_text(endpoints: Any) -> None:
+    with pytest.raises(TypeError, match="endpoints must be a str"):
+        endpoints_of(endpoints)
 
 
 def test_endpoints_keep_their_order_without_repetitions() -> None:
