@@ -28,6 +28,7 @@ from logdb.named_logs.cursors import (
     states_of,
 )
 from logdb.named_logs.layout import CONSUMERS, LOGS, Entry, Layout, Position, behind, check_start, checked_position
+from logdb.named_logs.snapshots import at_newest_async
 from logdb.store.arguments import check_body, check_flag, checked_wait
 
 
@@ -133,7 +134,7 @@ class AsyncConsumer:
         while limit is None or done < limit:
             await self._beat()
             if not progress.is_known:
-                progress.refresh(await (await self._db.at()).multi_get(progress.keys))
+                progress.refresh(await at_newest_async(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
             pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
             if pick.entries:
                 if await self._commit(pick, body):
@@ -142,22 +143,29 @@ class AsyncConsumer:
                 continue
             if through is not None and progress.end >= through:
                 break
-            snapshot = await self._db.at()
-            rows = await _rows(snapshot.scan(*self._layout.range(progress.end), limit=PAGE))
-            if entries := list(self._layout.read(rows)):
-                progress.add(entries)
-                continue
-            if not progress.confirm(await snapshot.multi_get(progress.watched)):
+            version = await at_newest_async(self._db, self._look)
+            if version is None:
                 continue
             left = None if timeout is None else idle_since + timeout - now()
             if through is not None or (left is not None and left <= 0):
                 break
-            await self._wait(snapshot.version, self._waiting_time(left))
+            await self._wait(version, self._waiting_time(left))
         return done
 
     async def _last(self) -> Position | None:
-        rows = await _rows((await self._db.at()).scan(*self._layout.range(), reverse=True, limit=1))
+        rows = await at_newest_async(
+            self._db, lambda snapshot: _rows(snapshot.scan(*self._layout.range(), reverse=True, limit=1))
+        )
         return next((entry.position for entry in self._layout.read(rows)), None)
+
+    async def _look(self, snapshot: Any) -> int | None:
+        """As `logdb.named_logs.Consumer._look`."""
+        progress = self._progress
+        rows = await _rows(snapshot.scan(*self._layout.range(progress.end), limit=PAGE))
+        if entries := list(self._layout.read(rows)):
+            progress.add(entries)
+            return None
+        return snapshot.version if progress.confirm(await snapshot.multi_get(progress.watched)) else None
 
     async def _commit(self, pick: Pick, body: Callable[[Any, Entry], object] | None = None) -> bool:
         """Move cursors, and let the entries take effect in the same transaction. Returns whether it has committed."""
@@ -213,18 +221,22 @@ class AsyncConsumer:
 
     async def states(self) -> list[ConsumerState]:
         """As `logdb.named_logs.Consumer.states`."""
-        snapshot = await self._db.at()
+
+        async def read(snapshot: Reader) -> list[ConsumerState]:
+            found = await self._cursors(snapshot)
+            rows = await _rows(snapshot.scan(*self._layout.range(first_position(self._keys, found))))
+            return states_of(self._keys, found, self._layout.read(rows))
+
+        return await at_newest_async(self._db, read)
+
+    async def _cursors(self, snapshot: Reader) -> dict[bytes, bytes]:
+        """The stored owners and cursors."""
         found = await snapshot.multi_get([self._keys.owners])
-        found = {**found, **await snapshot.multi_get(self._keys.cursors(partitions_in(self._keys, found)))}
-        rows = await _rows(snapshot.scan(*self._layout.range(first_position(self._keys, found))))
-        return states_of(self._keys, found, self._layout.read(rows))
+        return {**found, **await snapshot.multi_get(self._keys.cursors(partitions_in(self._keys, found)))}
 
     async def position(self) -> Position | None:
         """As `logdb.named_logs.Consumer.position`."""
-        snapshot = await self._db.at()
-        found = await snapshot.multi_get([self._keys.owners])
-        cursors = await snapshot.multi_get(self._keys.cursors(partitions_in(self._keys, found)))
-        position = first_position(self._keys, {**found, **cursors})
+        position = first_position(self._keys, await at_newest_async(self._db, self._cursors))
         return position if position.version else None
 
     async def lag(self) -> int:
@@ -297,7 +309,9 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._heartbeats = Heartbeats(self._keys, self._member, self._lease_s)
         try:
             await self._beat(is_joining=True)
-            self._progress.refresh(await (await self._db.at()).multi_get(self._progress.keys))
+            self._progress.refresh(
+                await at_newest_async(self._db, lambda snapshot: snapshot.multi_get(self._progress.keys))
+            )
         except BaseException:
             self._heartbeats = None
             raise
@@ -314,9 +328,13 @@ class AsyncGroupConsumer(AsyncConsumer):
         if now() < heartbeats.due:
             return
         await self._db.multi_put(heartbeats.next(now()))
-        snapshot = await self._db.at()
-        live, _ = heartbeats.observe(await _rows(snapshot.scan(*self._keys.heartbeats)), now())
-        if is_joining or not is_balanced(self._keys, await snapshot.multi_get([self._keys.owners]), live):
+
+        async def read(snapshot: Reader) -> Any:
+            return await _rows(snapshot.scan(*self._keys.heartbeats)), await snapshot.multi_get([self._keys.owners])
+
+        rows, owners = await at_newest_async(self._db, read)
+        live, _ = heartbeats.observe(rows, now())
+        if is_joining or not is_balanced(self._keys, owners, live):
             await self._rebalance(is_joining=is_joining)
         elif (pick := self._progress.idle()).moved:
             await self._commit(pick)
@@ -328,7 +346,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
         async def step(txn: Any) -> None:
             found = await txn.multi_get(keys)
-            rows = await _rows((await self._db.at()).scan(*self._keys.heartbeats))
+            rows = await at_newest_async(self._db, lambda snapshot: _rows(snapshot.scan(*self._keys.heartbeats)))
             live, lost = heartbeats.observe(rows, now())
             if is_leaving:
                 live, lost = live - {member}, lost | {member}

@@ -29,6 +29,7 @@ from logdb.named_logs.layout import (
     with_entry,
 )
 from logdb.named_logs.retention import Retention, check_retention
+from logdb.named_logs.snapshots import at_newest_async
 from logdb.store.arguments import checked_wait, listed
 
 T = TypeVar("T")
@@ -126,7 +127,8 @@ class AsyncNamedLog:
     async def retention(self) -> Retention | None:
         """As `logdb.named_logs.NamedLog.retention`."""
         policy = self._layout.policy
-        return self._layout.kept((await (await self._db.at()).multi_get([policy])).get(policy))
+        found = await at_newest_async(self._db, lambda snapshot: snapshot.multi_get([policy]))
+        return self._layout.kept(found.get(policy))
 
     async def set_retention(self, retention: Retention | None) -> int:
         """As `logdb.named_logs.NamedLog.set_retention`."""
@@ -210,12 +212,12 @@ class AsyncNamedLog:
         position = None if after is None else checked_position("after", after)
         while True:
             snapshot = await self._db.at()
-            async for row in snapshot.scan(*self._layout.range(position)):
-                entry = self._layout.entry(*row)
-                position = entry.position
-                yield entry
-            changes: Any = aiter(self._db.watch(self._layout.entries, since=snapshot.version, timeout=timeout))
             try:
+                async for row in snapshot.scan(*self._layout.range(position)):
+                    entry = self._layout.entry(*row)
+                    position = entry.position
+                    yield entry
+                changes: Any = aiter(self._db.watch(self._layout.entries, since=snapshot.version, timeout=timeout))
                 async with aclosing(changes):
                     async for change in changes:
                         for entry in self._layout.changed(change.changes, position):
@@ -227,10 +229,14 @@ class AsyncNamedLog:
 
     async def count(self) -> int:
         """The number of entries. Reads all of them. Raises as `Database.scan`."""
-        count = 0
-        async for _ in (await self._db.at()).scan(*self._layout.range()):
-            count += 1
-        return count
+
+        async def read(snapshot: Reader) -> int:
+            count = 0
+            async for _ in snapshot.scan(*self._layout.range()):
+                count += 1
+            return count
+
+        return await at_newest_async(self._db, read)
 
     async def first(self) -> Position | None:
         """As `logdb.named_logs.NamedLog.first`."""
@@ -261,7 +267,7 @@ class AsyncNamedLog:
 
     async def consumers(self) -> list[ConsumerState]:
         """As `logdb.named_logs.NamedLog.consumers`."""
-        names = await consumers_of(await self._db.at(), self._layout)
+        names = await at_newest_async(self._db, lambda snapshot: consumers_of(snapshot, self._layout))
         return [state for name in names for state in await self.consumer(name).states()]
 
     # ---- truncating
@@ -269,17 +275,20 @@ class AsyncNamedLog:
     async def truncate(self, before: Position) -> int:
         """As `logdb.named_logs.NamedLog.truncate`."""
         layout, position = self._layout, checked_position("before", before)
-        snapshot = await self._db.at()
-        last = None
-        if await _first(snapshot.scan(*layout.id_range, limit=1)) is not None:
-            before = position
-            while last is None:
-                rows = snapshot.scan(*layout.range(before=before), reverse=True, limit=PAGE)
+
+        async def read(snapshot: Reader) -> Entry | None:
+            if await _first(snapshot.scan(*layout.id_range, limit=1)) is None:
+                return None
+            start = position
+            while True:
+                rows = snapshot.scan(*layout.range(before=start), reverse=True, limit=PAGE)
                 page = [layout.entry(*row) async for row in rows]
                 last = next((entry for entry in page if entry.txn_id is not None), None)
-                if len(page) < PAGE:
-                    break
-                before = page[-1].position
+                if last is not None or len(page) < PAGE:
+                    return last
+                start = page[-1].position
+
+        last = await at_newest_async(self._db, read)
         async with self._db.transaction() as txn:
             txn.delete_range(*layout.range(before=position))
             if last is not None:

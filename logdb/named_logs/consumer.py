@@ -29,6 +29,7 @@ from logdb.named_logs.cursors import (
     states_of,
 )
 from logdb.named_logs.layout import CONSUMERS, LOGS, Entry, Layout, Position, behind, check_start, checked_position
+from logdb.named_logs.snapshots import at_newest
 from logdb.store.arguments import check_body, check_flag, checked_wait
 
 
@@ -143,7 +144,7 @@ class Consumer:
         while limit is None or done < limit:
             self._beat()
             if not progress.is_known:
-                progress.refresh(self._db.at().multi_get(progress.keys))
+                progress.refresh(at_newest(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
             pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
             if pick.entries:
                 if self._commit(pick, body):
@@ -152,22 +153,27 @@ class Consumer:
                 continue
             if through is not None and progress.end >= through:
                 break
-            snapshot = self._db.at()
-            rows = snapshot.scan(*self._layout.range(progress.end), limit=PAGE)
-            if entries := list(self._layout.read(rows)):
-                progress.add(entries)
-                continue
-            if not progress.confirm(snapshot.multi_get(progress.watched)):
+            version = at_newest(self._db, self._look)
+            if version is None:
                 continue
             left = None if timeout is None else idle_since + timeout - time.monotonic()
             if through is not None or (left is not None and left <= 0):
                 break
-            self._wait(snapshot.version, self._waiting_time(left))
+            self._wait(version, self._waiting_time(left))
         return done
 
     def _last(self) -> Position | None:
-        rows = self._db.at().scan(*self._layout.range(), reverse=True, limit=1)
+        rows = at_newest(self._db, lambda snapshot: list(snapshot.scan(*self._layout.range(), reverse=True, limit=1)))
         return next((entry.position for entry in self._layout.read(rows)), None)
+
+    def _look(self, snapshot: Any) -> int | None:
+        """Read more entries. Returns the snapshot's version if there are none; None if there are, or if the progress is
+        not that of the snapshot."""
+        progress = self._progress
+        if entries := list(self._layout.read(snapshot.scan(*self._layout.range(progress.end), limit=PAGE))):
+            progress.add(entries)
+            return None
+        return snapshot.version if progress.confirm(snapshot.multi_get(progress.watched)) else None
 
     def _commit(self, pick: Pick, body: Callable[[Any, Entry], object] | None = None) -> bool:
         """Move cursors, and let the entries take effect in the same transaction. Returns whether it has committed."""
@@ -224,20 +230,24 @@ class Consumer:
 
     def states(self) -> list[ConsumerState]:
         """The state of each partition, with its lag. Raises as `Database.scan`."""
-        snapshot = self._db.at()
+
+        def read(snapshot: Reader) -> list[ConsumerState]:
+            found = self._cursors(snapshot)
+            rows = snapshot.scan(*self._layout.range(first_position(self._keys, found)))
+            return states_of(self._keys, found, self._layout.read(rows))
+
+        return at_newest(self._db, read)
+
+    def _cursors(self, snapshot: Reader) -> dict[bytes, bytes]:
+        """The stored owners and cursors."""
         found = snapshot.multi_get([self._keys.owners])
-        found = {**found, **snapshot.multi_get(self._keys.cursors(partitions_in(self._keys, found)))}
-        rows = snapshot.scan(*self._layout.range(first_position(self._keys, found)))
-        return states_of(self._keys, found, self._layout.read(rows))
+        return {**found, **snapshot.multi_get(self._keys.cursors(partitions_in(self._keys, found)))}
 
     @property
     def position(self) -> Position | None:
         """The position of the last entry that took effect; None if none has. Of a group: the least of its partitions.
         Raises as `Database.multi_get`."""
-        snapshot = self._db.at()
-        found = snapshot.multi_get([self._keys.owners])
-        cursors = snapshot.multi_get(self._keys.cursors(partitions_in(self._keys, found)))
-        position = first_position(self._keys, {**found, **cursors})
+        position = first_position(self._keys, at_newest(self._db, self._cursors))
         return position if position.version else None
 
     @property
@@ -322,7 +332,7 @@ class GroupConsumer(Consumer):
         self._heartbeats = Heartbeats(self._keys, self._member, self._lease_s)
         try:
             self._beat(is_joining=True)
-            self._progress.refresh(self._db.at().multi_get(self._progress.keys))
+            self._progress.refresh(at_newest(self._db, lambda snapshot: snapshot.multi_get(self._progress.keys)))
         except BaseException:
             self._heartbeats = None
             raise
@@ -338,9 +348,12 @@ class GroupConsumer(Consumer):
         if time.monotonic() < heartbeats.due:
             return
         self._db.multi_put(heartbeats.next(time.monotonic()))
-        snapshot = self._db.at()
-        live, _ = heartbeats.observe(snapshot.scan(*self._keys.heartbeats), time.monotonic())
-        if is_joining or not is_balanced(self._keys, snapshot.multi_get([self._keys.owners]), live):
+        rows, owners = at_newest(
+            self._db,
+            lambda snapshot: (list(snapshot.scan(*self._keys.heartbeats)), snapshot.multi_get([self._keys.owners])),
+        )
+        live, _ = heartbeats.observe(rows, time.monotonic())
+        if is_joining or not is_balanced(self._keys, owners, live):
             self._rebalance(is_joining=is_joining)
         elif (pick := self._progress.idle()).moved:
             self._commit(pick)
@@ -352,7 +365,8 @@ class GroupConsumer(Consumer):
 
         def step(txn: Any) -> None:
             found = txn.multi_get(keys)
-            live, lost = heartbeats.observe(self._db.at().scan(*self._keys.heartbeats), time.monotonic())
+            rows = at_newest(self._db, lambda snapshot: list(snapshot.scan(*self._keys.heartbeats)))
+            live, lost = heartbeats.observe(rows, time.monotonic())
             if is_leaving:
                 live, lost = live - {member}, lost | {member}
             txn.multi_put(rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining))

@@ -30,6 +30,7 @@ from logdb.named_logs.layout import (
     with_entry,
 )
 from logdb.named_logs.retention import Retention, check_retention
+from logdb.named_logs.snapshots import at_newest
 from logdb.store.arguments import checked_wait, listed
 
 
@@ -128,7 +129,7 @@ class NamedLog:
     def retention(self) -> Retention | None:
         """How long the log keeps its entries; None: until they are truncated. Raises as `Database.multi_get`."""
         policy = self._layout.policy
-        return self._layout.kept(self._db.at().multi_get([policy]).get(policy))
+        return self._layout.kept(at_newest(self._db, lambda snapshot: snapshot.multi_get([policy])).get(policy))
 
     def set_retention(self, retention: Retention | None) -> int:
         """Store how long the log keeps its entries, for all programs that use it; None: until they are truncated.
@@ -241,10 +242,10 @@ class NamedLog:
         def entries(position: Position | None) -> Iterator[Entry]:
             while True:
                 snapshot = self._db.at()
-                for entry in self._layout.read(snapshot.scan(*self._layout.range(position))):
-                    position = entry.position
-                    yield entry
                 try:
+                    for entry in self._layout.read(snapshot.scan(*self._layout.range(position))):
+                        position = entry.position
+                        yield entry
                     for change in self._db.watch(self._layout.entries, since=snapshot.version, timeout=timeout):
                         for entry in self._layout.changed(change.changes, position):
                             position = entry.position
@@ -257,7 +258,7 @@ class NamedLog:
 
     def __len__(self) -> int:
         """The number of entries. Reads all of them. Raises as `Database.scan`."""
-        return sum(1 for _ in self._db.at().scan(*self._layout.range()))
+        return at_newest(self._db, lambda snapshot: sum(1 for _ in snapshot.scan(*self._layout.range())))
 
     def __bool__(self) -> bool:
         return True
@@ -300,7 +301,7 @@ class NamedLog:
     def consumers(self) -> list[ConsumerState]:
         """The state of all consumers, in order of their names: one for each partition. Reads the entries that they have
         not consumed. Raises as `Database.scan`."""
-        names = list(consumers_of(self._db.at(), self._layout))
+        names = at_newest(self._db, lambda snapshot: list(consumers_of(snapshot, self._layout)))
         return [state for name in names for state in self.consumer(name).states()]
 
     # ---- truncating
@@ -312,11 +313,14 @@ class NamedLog:
         Raises TypeError, ValueError, and as `Database.delete_range`.
         """
         layout, position = self._layout, checked_position("before", before)
-        snapshot = self._db.at()
-        last = None
-        if next(snapshot.scan(*layout.id_range, limit=1), None) is not None:
+
+        def read(snapshot: Reader) -> Entry | None:
+            if next(snapshot.scan(*layout.id_range, limit=1), None) is None:
+                return None
             gone = layout.read(snapshot.scan(*layout.range(before=position), reverse=True))
-            last = next((entry for entry in gone if entry.txn_id is not None), None)
+            return next((entry for entry in gone if entry.txn_id is not None), None)
+
+        last = at_newest(self._db, read)
         with self._db.transaction() as txn:
             txn.delete_range(*layout.range(before=position))
             if last is not None:
