@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -216,13 +217,16 @@ def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
         raise BadInput(str(error)) from error
 
 
-def _settings(texts: Sequence[str]) -> dict[str, int | str]:
-    settings: dict[str, int | str] = {}
+def _settings(texts: Sequence[str]) -> dict[str, float | str]:
+    settings: dict[str, float | str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals or '"' in text or "\\" in text:
             raise BadInput(f"--set takes KEY=VALUE, not {text!r}")
-        settings[key] = int(value) if value.isdecimal() else value
+        if re.fullmatch("-?[0-9]+", value):
+            settings[key] = int(value)
+        else:
+            settings[key] = float(value) if re.fullmatch(r"-?[0-9]+\.[0-9]+", value) else value
     return settings
 
 

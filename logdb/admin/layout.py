@@ -231,4 +231,4 @@ def _write(path: Path, text: str) -> None:
 
 
 def _toml(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f'"{value}"'
+    return f'"{value}"' if isinstance(value, str) else str(value)

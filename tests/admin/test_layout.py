@@ -24,7 +24,7 @@ def roles(layout: Layout) -> Counter[str]:
 
 def test_a_new_one(tmp_path: Path) -> None:
     shape = Shape(shards=3, replicas=2, ordering=3, mapping=1, aggregators=1, spares=1)
-    layout = Layout.make(tmp_path, shape, {"cut_interval_ms": 2}, next(PORTS))
+    layout = Layout.make(tmp_path, shape, {"cut_interval_ms": 2, "compact_above": 0.5}, next(PORTS))
     assert roles(layout) == {"ordering": 3, "mapping": 1, "aggregator": 1, "storage": 7}
     assert layout.file.shards == 3
     assert layout.members_per_shard == 2

@@ -406,6 +406,8 @@ def test_impossible_commands_are_rejected_with_a_reason(path: Path, tmp_path: Pa
     assert "--set takes KEY=VALUE, not 'x'" in call("up", "--dir", path, "--set", "x", code=2)
     refused = call("up", "--dir", path, "--set", "colour=red", "--mapping", 0, code=2)
     assert "colour is not a key of [cluster]" in refused
+    for setting, what in {"sweep_ms=-5": "a number from 1 to", "compact_above=5.5": "a share above 0.0"}.items():
+        assert f"must be {what}" in call("up", "--dir", path, "--set", setting, code=2)
     held = lock(path)
     assert "another command is changing the cluster" in call("up", "--dir", path, code=3)
     held.release()
