@@ -19,6 +19,7 @@ from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import Connection, RemoteLog
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
+from logdb.log.contract import LogFailed
 from logdb.log.requests import Configuration, ConfiguredServer
 from logdb.security.credentials import NONE, Credentials
 from logdb.system.addresses import role_in
@@ -164,9 +165,23 @@ class Operator:
         """Put a spare server, a new one if need be, in the place of this one: its number, name or address. Returns
         (who was replaced, by whom, of which shard). Raises Unavailable, ValueError."""
         with self._log() as log:
-            shard, server = self._member(_view(log), which)
-            by = 0 if self._layout is None else self._spares_started(log, 1)[0]
-            return server, log.reconfigure(calls.ReplaceServer(server, by)), shard
+            before = _view(log)
+            shard, server = self._member(before, which)
+            if self._layout is None:
+                return server, log.reconfigure(calls.ReplaceServer(server, 0)), shard
+
+            def joined(view: Configuration) -> list[int]:
+                """The servers that have come to the shard meanwhile."""
+                return sorted(_members(view, shard) - _members(before, shard))
+
+            spares = self._spares_started(log, 1, lambda view: bool(joined(view)))
+            try:
+                if spares:
+                    return server, log.reconfigure(calls.ReplaceServer(server, spares[0])), shard
+            except Unavailable:
+                if not joined(_view(log)):
+                    raise
+            return server, joined(_view(log))[0], shard  # the log itself was waiting for a server, and has used it
 
     def _member(self, view: Configuration, which: str) -> tuple[int, int]:
         """(shard, server); the newest one that is at that address."""
@@ -203,8 +218,9 @@ class Operator:
             time.sleep(POLL_S)
 
     def _spares_started(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
-        """The same; servers that are down, and then new ones, are started if there are fewer. Raises AccessDenied
-        before, if that is not for this client to do."""
+        """The same; servers that are down, and then new ones, are started if there are fewer. On an error, or Ctrl-C,
+        those that hold no records are stopped and removed again. Raises AccessDenied before, if that is not for this
+        client to do."""
         assert self._layout is not None
         log.require(calls.Reconfigure)
         if not self._layout.has_storage_servers:
@@ -225,9 +241,20 @@ class Operator:
                 started.start([self._layout.file.node(self._layout.storage, name) for name in wanted + new], tick)
             return self._spares(log, count, enough)
         except BaseException:
-            started.end()
-            self._layout.remove(new)
+            started.end(keep=self._holding(log, wanted + new))
+            self._layout.remove([name for name in new if name not in self._holding(log, new)])
             raise
+
+    def _holding(self, log: RemoteLog, names: Sequence[str]) -> set[str]:
+        """Those of these storage servers that the log may have used for a shard meanwhile: all, if it does not answer
+        now."""
+        assert self._layout is not None
+        try:
+            view: Configuration = log.call(calls.View(), CONNECT_S)
+        except (TimeoutError, LogFailed, Unavailable):
+            return set(names)
+        used = {holder.address for shard in view.shards for holder in shard.holders}
+        return {name for name in names if self._layout.file.server(self._layout.storage, name).address in used}
 
     def _spares(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
         """The ids of `count` running spares, when they have registered; fewer if the view is `enough`. Raises
@@ -257,6 +284,10 @@ def _view(log: RemoteLog) -> Configuration:
     except TimeoutError as error:
         raise Unavailable(f"no leader of the ordering layer has answered within {TIMEOUT_S:g} seconds") from error
     return view
+
+
+def _members(view: Configuration, shard: int) -> set[int]:
+    return {member.server for one in view.shards if one.shard == shard for member in one.members}
 
 
 def _listed(members: Sequence[ConfiguredServer]) -> str:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -114,11 +114,12 @@ class StartedServers:
         lines = log.read_text(errors="replace").splitlines()
         return f"{lines[-1].removeprefix('error: ') if lines else 'its log is empty'} (see {log})"
 
-    def end(self) -> None:
-        """Stop the started servers, and wait for them."""
-        for process in self._processes.values():
+    def end(self, keep: Collection[str] = ()) -> None:
+        """Stop the started servers but those to `keep`, and wait for them."""
+        ending = [process for name, process in self._processes.items() if name not in keep]
+        for process in ending:
             process.terminate()
-        for process in self._processes.values():
+        for process in ending:
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from logdb.admin.layout import Layout
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Shape
 from logdb.log.requests import Reconfigure, ReplaceServer, ShardState
+from logdb.node.node import NodeConfig
 from tests.harness.configurations import Configured, Member, Shard
 
 ONE_SHARD = Configured(5)
@@ -52,7 +53,7 @@ class Ghosts:
     def start(self, servers: Any, tick: Any) -> None:
         pass
 
-    def end(self) -> None:
+    def end(self, keep: Collection[str] = ()) -> None:
         pass
 
 
@@ -87,6 +88,38 @@ def test_spares_that_do_not_come(operator: Operator, monkeypatch: pytest.MonkeyP
     with pytest.raises(Unavailable, match="2 spare servers are needed, and 0 answer"):
         operator.add_shard()
     assert Layout(tmp_path).file.servers == before
+
+
+def test_the_cluster_uses_the_started_spare_for_the_server_itself(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command waited for a spare, and then stopped and forgot the new member."""
+    before = ONE_SHARD._replace(shards=(Shard(1, ShardState.LIVE, (Member(1, "a:1"), Member(2, "a:2"))),))
+    after = ONE_SHARD._replace(shards=(Shard(1, ShardState.LIVE, (Member(2, "a:2"), Member(3, "a:3"))),))
+    see(operator, monkeypatch, before, before, before, after)
+    assert operator.replace_server("a:1") == (1, 3, 1)
+
+
+def test_a_started_server_that_holds_records_meanwhile_stays(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept: list[str] = []
+    addresses = [one.address for (role, _), one in Layout(tmp_path).file.servers.items() if role == "storage"]
+    members = tuple(Member(number, address) for number, address in enumerate(addresses, 1))
+    log = Scripted(ONE_SHARD._replace(shards=(Shard(1, ShardState.LIVE, members),)))
+
+    def start(_: Ghosts, servers: Sequence[NodeConfig], tick: Any) -> None:
+        now = Shard(1, ShardState.LIVE, (members[0], Member(3, servers[0].address)))
+        log.views = [ONE_SHARD._replace(shards=(now,))]
+
+    monkeypatch.setattr(operator, "_log", lambda: log)
+    monkeypatch.setattr(operator, "_alive", lambda spares: [])
+    monkeypatch.setattr(Ghosts, "start", start)
+    monkeypatch.setattr(Ghosts, "end", lambda _, keep=(): kept.extend(keep))
+    with pytest.raises(Unavailable, match="2 spare servers are needed, and 0 answer"):
+        operator.add_shard()
+    assert kept == ["s3"]
+    assert {name for _, name in Layout(tmp_path).file.servers} == {"o1", "s1", "s2", "s3"}
 
 
 def test_a_rejection_is_raised(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
