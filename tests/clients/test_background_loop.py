@@ -100,7 +100,7 @@ def test_an_interrupt_anywhere_ends_the_coroutine() -> None:
 def test_an_interrupt_while_the_loop_is_started_leaves_no_loop_without_its_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next call found a loop that did not run, and waited for ever."""
+    """The next call found a loop that did not run, and waited without end."""
 
     async def work() -> int:
         return 7

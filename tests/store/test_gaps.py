@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from logdb.log import MemoryLog
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
-from logdb.store.overlay import MAX_GAPS, MAX_UNBURIED
+from logdb.store.overlay import MAX_GAPS, MAX_UNBURIED, Overlay
 from logdb.store.records import COMMIT, Commit, Range, encode_commit
 from logdb.store.values import Values
 from tests.store.test_mapping import LOG_ID
@@ -157,4 +158,26 @@ def test_gaps_are_bounded(tmp_path: Path) -> None:
         assert queues.map.first(b"%06d" % place, None, queues.version, False, 1)
         assert len(queues.map.active.gaps) <= MAX_GAPS
     assert queues.map.active.gaps
+    queues.checkpoint.close()
+
+
+def test_what_was_written_into_a_gap_is_found_while_its_overlay_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = Queues(Checkpoint(tmp_path / "map", LOG_ID), Random(1))
+    queues.write(dict.fromkeys([b"a%06d" % place for place in range(20)], b"x"))
+    assert len([*queues.steps()]) == 2
+    queues.write(dict.fromkeys([b"a%06d" % place for place in range(10)]))
+    assert queues.map.first(b"a", b"b", queues.version, False, 1) == [(b"a000010", b"x")]
+    assert queues.map.active.gaps
+    queues.write({b"a000005+": b"y"})
+    existing = Overlay.existing
+
+    def emptied_before(overlay: Overlay, *bounds: Any) -> bool:
+        assert len([*queues.steps()]) == 2
+        overlay.clear_gradually()
+        return existing(overlay, *bounds)
+
+    monkeypatch.setattr(Overlay, "existing", emptied_before)
+    assert queues.map.first(b"a", b"b", queues.version, False, 1) == [(b"a000005+", b"y")]
     queues.checkpoint.close()

@@ -217,7 +217,7 @@ def test_what_lies_below_buried_keys_stays_hidden_while_their_layer_moves_down(
 
 
 def test_an_interrupt_at_any_call_leaves_the_index_of_keys_usable() -> None:
-    """Ctrl-C in a scan left the lock locked, keys twice in the index or in none: a later scan waited for ever, or
+    """Ctrl-C in a scan left the lock locked, keys twice in the index or in none: a later scan waited without end, or
     missed them."""
     for nth in itertools.count(1):
         overlay = Overlay()
