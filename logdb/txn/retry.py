@@ -133,8 +133,8 @@ def attempt(
     outer = _running.get()
     if db in outer:
         raise nested()
-    running = _running.set((*outer, db))
     try:
+        _running.set((*outer, db))  # an interrupt (Ctrl-C) may come right after the call
         while True:
             try:
                 with db.transaction(read_only=options.read_only, label=options.label) as txn:
@@ -148,7 +148,7 @@ def attempt(
                 if wait := attempts.pause(conflict):
                     time.sleep(wait)
     finally:
-        _running.reset(running)
+        _running.set(outer)
 
 
 def transactional(

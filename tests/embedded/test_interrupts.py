@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import logdb
 from logdb.api.inspection import audit, verify
+from logdb.txn.retry import attempt
 from tests.harness.forks import in_child
 
 HERE = str(Path(logdb.__file__).parent)
@@ -122,3 +124,28 @@ def test_a_commit_at_any_call(tmp_path: Path) -> None:
             assert reported in (None, outcome and outcome.status), at
     assert done > 1
     assert audit(path).difference is None
+
+
+def test_a_run_is_over_after_an_interrupt_at_any_call() -> None:
+    """After one between the mark of a run and its `try`, each later run of the thread was refused as one inside it."""
+    with logdb.open(":memory:") as db:
+        for nth in itertools.count(1):
+            calls = 0
+
+            def interrupt(frame: FrameType, event: str, _: object, nth: int = nth) -> None:
+                """Python handles signals when a function is called, and after each call of one of C."""
+                nonlocal calls
+                calls += event in ("call", "c_return") and frame.f_code is attempt.__code__
+                if calls == nth:
+                    raise KeyboardInterrupt
+
+            try:
+                sys.setprofile(interrupt)
+                db.run(lambda txn: None, read_only=True)
+            except KeyboardInterrupt:
+                sys.setprofile(None)
+            else:
+                sys.setprofile(None)
+                break
+            assert db.run(lambda txn: nth, read_only=True) == nth
+        assert nth > 5
