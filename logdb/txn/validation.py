@@ -70,7 +70,7 @@ def validate(commit: Commit, gsn: int, floor: int, map_before: MapBefore) -> Ver
         if isinstance(value, Place) and not 0 < value.gsn < gsn:
             return Verdict(Reason.DANGLING)
     before, snapshot = gsn - 1, commit.snapshot
-    if commit.reads or commit.ranges:
+    if snapshot < before and (commit.reads or commit.ranges):
         if snapshot < floor:
             return Verdict(Reason.TOO_OLD)
         for key in commit.reads:
