@@ -183,8 +183,13 @@ class LogClient:
                 self._ordering_client.refresh()
                 self._context.answer(call, answer.result)
 
+        change = request.change
+        if not isinstance(change, messages.Reconfiguration):
+            self._context.open(call, None, lambda: None)
+            self._context.answer(call, Unavailable(f"a log on Scalog does not offer {type(change).__name__}"))
+            return
         late = outcome_unknown("the ordering layer did not answer before the deadline")
-        self._request(call, request.deadline, lambda: self._ordering_client.change(request.change, on_response), late)
+        self._request(call, request.deadline, lambda: self._ordering_client.change(change, on_response), late)
 
     def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
         self._context.open(call, None, lambda: None)
