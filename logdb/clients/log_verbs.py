@@ -153,6 +153,12 @@ def set_cut_interval(seconds: float) -> Exchange[None]:
     return Exchange(calls.Reconfigure(calls.SetCutInterval(round(seconds * SECOND))), _no_result)
 
 
+def trim_records(gsns: Collection[int]) -> Exchange[None]:
+    """Allow these records to be removed. Raises ValueError for one behind the tail, Unavailable if the engine cannot do
+    this, LogFailed."""
+    return Exchange(calls.Reconfigure(calls.TrimRecords(tuple(gsns))), _no_result)
+
+
 def members(shard: int) -> Exchange[tuple[int, ...]]:
     """The servers of a shard. Raises NotOfThisShard."""
 
@@ -220,6 +226,7 @@ class BlockingLog(ABC):
     replace_server = _blocking(replace_server)
     add_replica = _blocking(add_replica)
     set_cut_interval = _blocking(set_cut_interval)
+    trim_records = _blocking(trim_records)
     members = _blocking(members)
     _subscribe = _blocking(subscribe)
 
@@ -303,6 +310,7 @@ class AwaitedLog(ABC):
     replace_server = _awaited(replace_server)
     add_replica = _awaited(add_replica)
     set_cut_interval = _awaited(set_cut_interval)
+    trim_records = _awaited(trim_records)
     members = _awaited(members)
     _subscribe = _awaited(subscribe)
 

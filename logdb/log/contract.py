@@ -36,6 +36,7 @@ __all__ = [
     "OrderedLog",
     "Reconfigurable",
     "Record",
+    "RecordTrimmable",
     "ShardPolicy",
     "Subscription",
     "TraceableLog",
@@ -152,11 +153,13 @@ class AppendUnknown(LogFailed):
 
 class Batch(NamedTuple):
     """The `records` of the subscribed tags with `first` <= GSN < `end`, in order. The next batch begins at `end`, so a
-    missing batch would be noticed."""
+    missing batch would be noticed. `trimmed`: the GSNs of records of any tag that were trimmed one by one
+    (`RecordTrimmable`)."""
 
     first: int
     end: int
     records: list[LogRecord]
+    trimmed: tuple[int, ...] = ()
 
 
 class View(NamedTuple):
@@ -300,6 +303,19 @@ class Reconfigurable(Log, Protocol):
 
     def members(self, shard: int) -> tuple[int, ...]:
         """The numbers of the servers of a shard. Raises NotOfThisShard."""
+
+
+@runtime_checkable
+class RecordTrimmable(Log, Protocol):
+    """A log that can trim single records (Corfu, section 2.6). An engine that cannot raises Unavailable."""
+
+    def trim_records(self, gsns: Collection[int]) -> None:
+        """Allow the log to delete these records, wherever they are in it. Once this has returned, a read of one raises
+        Trimmed, and a subscription that passes it has its GSN in `Batch.trimmed`; if this raises LogFailed, either may
+        happen. Trimming a record again has no effect.
+
+        Raises ValueError for a GSN behind the tail, Unavailable, LogFailed.
+        """
 
 
 @runtime_checkable

@@ -167,6 +167,14 @@ class AddReplica(NamedTuple):
     server: int
 
 
+class TrimRecords(NamedTuple):
+    """Allow the log to delete these records, wherever they are in the log. ValueError for one behind the tail.
+
+    Result: their number."""
+
+    gsns: tuple[int, ...]
+
+
 class SetCutInterval(NamedTuple):
     """Set the minimum time between two cuts (0: the next cut follows as soon as the last one is chosen).
 

@@ -173,7 +173,7 @@ def check_acknowledged(history: History, truth: Truth) -> None:
         for gsn, shard, (tag, payload) in zip(result.gsns, result.shards, operation.request.records, strict=True):
             if gsn > truth.tail:
                 raise Failure("acknowledged records are present", f"{gsn} is behind the tail {truth.tail}")
-            if gsn < truth.oldest:
+            if gsn < truth.oldest or (gsn in history.trims and gsn not in truth.records):
                 continue
             if gsn not in truth.records or truth.records[gsn][1:] != (tag, payload):
                 raise Failure("acknowledged records are present", f"{payload!r} is not at {gsn}")
@@ -236,21 +236,35 @@ def check_followings(history: History, truth: Truth, records: dict[int, Record])
     for following in history.followings:
         delivered = {gsn for gsn, _, _ in following.records}
         tags = following.tags
-        unknown = [gsn for gsn in delivered if truth.oldest <= gsn <= truth.tail and gsn not in truth.records]
+        gone = {gsn for gsn in following.trimmed if gsn not in delivered}
+        if not gone <= history.trims:
+            raise Failure("only trimmed records are reported as trimmed", f"{sorted(gone - history.trims)[:10]}")
+        unknown = [
+            gsn for gsn in delivered - history.trims if truth.oldest <= gsn <= truth.tail and gsn not in truth.records
+        ]
         if unknown:
             raise Failure("a subscriber receives existing records only", f"{following.client} got {unknown[:10]}")
         for gsn, record in records.items():
             if not following.start <= gsn < min(following.reached, truth.tail + 1):
                 continue
-            if (gsn in delivered) != (tags is None or record[0] in tags):
+            if gsn not in gone and (gsn in delivered) != (tags is None or record[0] in tags):
                 what = "missed" if gsn not in delivered else "got"
                 raise Failure("subscribers agree", f"a subscriber of {following.client} for {tags} {what} {gsn}")
         if isinstance(following.ended, Trimmed):
             check_trimmed(history, following.reached, following.ended)
 
 
+def check_record_trims(history: History, truth: Truth) -> None:
+    """No server has a record that was trimmed by itself, once that has returned."""
+    left = [gsn for gsn in sorted(history.trimmed) if gsn in truth.records]
+    if left:
+        raise Failure("trimmed records stay trimmed", f"{left[:10]}")
+
+
 def check_trimmed(history: History, gsn: int, error: Trimmed) -> None:
     """`Trimmed` is returned only for records that were trimmed."""
+    if gsn in history.trims and error.oldest <= max(history.highest_trim, 1):
+        return
     if gsn >= error.oldest or error.oldest > max(history.highest_trim, 1):
         detail = f"{gsn}: {error}, but trims went to {history.highest_trim}"
         raise Failure("only trimmed records are reported as trimmed", detail)
@@ -365,6 +379,7 @@ def check_all(history: History, truth: Truth) -> None:
     check_within_append(history)
     check_order(history, records)
     check_followings(history, truth, records)
+    check_record_trims(history, truth)
     check_reads(history, truth)
     check_tails(history, truth)
     check_points_in_time(history, truth)

@@ -26,13 +26,15 @@ class Operation:
 
 @dataclass(slots=True)
 class Following:
-    """One subscription: its parameters and the delivered records. `reached`: the next GSN."""
+    """One subscription: its parameters and the delivered records. `reached`: the next GSN. `trimmed`: records that were
+    reported as trimmed one by one."""
 
     client: str
     start: int
     tags: frozenset[int] | None
     reached: int
     records: list[tuple[int, int, Record]] = field(default_factory=list)
+    trimmed: set[int] = field(default_factory=set)
     ended: Any = None
     limit: int = 0
 
@@ -49,6 +51,10 @@ class History:
         self.followings: list[Following] = []
         self.moment = 0
         self.highest_trim = 0
+        self.trims: set[int] = set()
+        """Records that were to be trimmed one by one."""
+        self.trimmed: set[int] = set()
+        """The part of `trims` for which that has returned."""
         self.problems: list[tuple[str, str]] = []
 
     def invoke(self, request: Any, client: str) -> Operation:

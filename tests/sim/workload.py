@@ -282,6 +282,7 @@ class Application:
                 following.records.append((gsn, record.time, (record.tag, record.payload)))
             if self.load.is_dense and following.tags is None and len(result.records) != result.end - result.first:
                 raise Failure("GSNs are dense", f"a batch without them: {result!r}")
+            following.trimmed.update(result.trimmed)
             following.reached = result.end
         self._next(subscription)
 

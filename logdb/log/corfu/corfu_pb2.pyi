@@ -408,17 +408,35 @@ class Pull(_message.Message):
     def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., step: _Optional[int] = ..., end: _Optional[int] = ..., known: _Optional[int] = ..., tags: _Optional[bytes] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class Pulled(_message.Message):
-    __slots__ = ("request", "highest", "entries")
+    __slots__ = ("request", "highest", "entries", "deleted")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
     request: int
     highest: int
     entries: _containers.RepeatedCompositeFieldContainer[Entry]
-    def __init__(self, request: _Optional[int] = ..., highest: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ...) -> None: ...
+    deleted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., highest: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., deleted: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DeleteRequest(_message.Message):
+    __slots__ = ("request", "epoch", "gsns")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GSNS_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    epoch: int
+    gsns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., gsns: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Deleted(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    def __init__(self, request: _Optional[int] = ...) -> None: ...
 
 class Kinds(_message.Message):
-    __slots__ = ("corfu_report", "corfu_sequencer_report", "corfu_update", "corfu_seal", "corfu_sealed", "corfu_tail_request", "corfu_tail_response", "corfu_view_request", "corfu_view_response", "corfu_change_request", "corfu_change_response", "corfu_not_leader", "corfu_token_request", "corfu_token_response", "corfu_token_refused", "corfu_write_request", "corfu_fill_request", "corfu_written", "corfu_rejected", "corfu_highest_request", "corfu_highest_response", "corfu_time_request", "corfu_time_response", "corfu_status_request", "corfu_status", "corfu_read_request", "corfu_read_response", "corfu_pull", "corfu_pulled")
+    __slots__ = ("corfu_report", "corfu_sequencer_report", "corfu_update", "corfu_seal", "corfu_sealed", "corfu_tail_request", "corfu_tail_response", "corfu_view_request", "corfu_view_response", "corfu_change_request", "corfu_change_response", "corfu_not_leader", "corfu_token_request", "corfu_token_response", "corfu_token_refused", "corfu_write_request", "corfu_fill_request", "corfu_written", "corfu_rejected", "corfu_highest_request", "corfu_highest_response", "corfu_time_request", "corfu_time_response", "corfu_status_request", "corfu_status", "corfu_read_request", "corfu_read_response", "corfu_pull", "corfu_pulled", "corfu_delete_request", "corfu_deleted")
     CORFU_REPORT_FIELD_NUMBER: _ClassVar[int]
     CORFU_SEQUENCER_REPORT_FIELD_NUMBER: _ClassVar[int]
     CORFU_UPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -448,6 +466,8 @@ class Kinds(_message.Message):
     CORFU_READ_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     CORFU_PULL_FIELD_NUMBER: _ClassVar[int]
     CORFU_PULLED_FIELD_NUMBER: _ClassVar[int]
+    CORFU_DELETE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CORFU_DELETED_FIELD_NUMBER: _ClassVar[int]
     corfu_report: Report
     corfu_sequencer_report: SequencerReport
     corfu_update: Update
@@ -477,4 +497,6 @@ class Kinds(_message.Message):
     corfu_read_response: ReadResponse
     corfu_pull: Pull
     corfu_pulled: Pulled
-    def __init__(self, corfu_report: _Optional[_Union[Report, _Mapping]] = ..., corfu_sequencer_report: _Optional[_Union[SequencerReport, _Mapping]] = ..., corfu_update: _Optional[_Union[Update, _Mapping]] = ..., corfu_seal: _Optional[_Union[Seal, _Mapping]] = ..., corfu_sealed: _Optional[_Union[Sealed, _Mapping]] = ..., corfu_tail_request: _Optional[_Union[TailRequest, _Mapping]] = ..., corfu_tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., corfu_view_request: _Optional[_Union[ViewRequest, _Mapping]] = ..., corfu_view_response: _Optional[_Union[ViewResponse, _Mapping]] = ..., corfu_change_request: _Optional[_Union[ChangeRequest, _Mapping]] = ..., corfu_change_response: _Optional[_Union[ChangeResponse, _Mapping]] = ..., corfu_not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., corfu_token_request: _Optional[_Union[TokenRequest, _Mapping]] = ..., corfu_token_response: _Optional[_Union[TokenResponse, _Mapping]] = ..., corfu_token_refused: _Optional[_Union[TokenRefused, _Mapping]] = ..., corfu_write_request: _Optional[_Union[WriteRequest, _Mapping]] = ..., corfu_fill_request: _Optional[_Union[FillRequest, _Mapping]] = ..., corfu_written: _Optional[_Union[Written, _Mapping]] = ..., corfu_rejected: _Optional[_Union[Rejected, _Mapping]] = ..., corfu_highest_request: _Optional[_Union[HighestRequest, _Mapping]] = ..., corfu_highest_response: _Optional[_Union[HighestResponse, _Mapping]] = ..., corfu_time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., corfu_time_response: _Optional[_Union[TimeResponse, _Mapping]] = ..., corfu_status_request: _Optional[_Union[StatusRequest, _Mapping]] = ..., corfu_status: _Optional[_Union[Status, _Mapping]] = ..., corfu_read_request: _Optional[_Union[ReadRequest, _Mapping]] = ..., corfu_read_response: _Optional[_Union[ReadResponse, _Mapping]] = ..., corfu_pull: _Optional[_Union[Pull, _Mapping]] = ..., corfu_pulled: _Optional[_Union[Pulled, _Mapping]] = ...) -> None: ...
+    corfu_delete_request: DeleteRequest
+    corfu_deleted: Deleted
+    def __init__(self, corfu_report: _Optional[_Union[Report, _Mapping]] = ..., corfu_sequencer_report: _Optional[_Union[SequencerReport, _Mapping]] = ..., corfu_update: _Optional[_Union[Update, _Mapping]] = ..., corfu_seal: _Optional[_Union[Seal, _Mapping]] = ..., corfu_sealed: _Optional[_Union[Sealed, _Mapping]] = ..., corfu_tail_request: _Optional[_Union[TailRequest, _Mapping]] = ..., corfu_tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., corfu_view_request: _Optional[_Union[ViewRequest, _Mapping]] = ..., corfu_view_response: _Optional[_Union[ViewResponse, _Mapping]] = ..., corfu_change_request: _Optional[_Union[ChangeRequest, _Mapping]] = ..., corfu_change_response: _Optional[_Union[ChangeResponse, _Mapping]] = ..., corfu_not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., corfu_token_request: _Optional[_Union[TokenRequest, _Mapping]] = ..., corfu_token_response: _Optional[_Union[TokenResponse, _Mapping]] = ..., corfu_token_refused: _Optional[_Union[TokenRefused, _Mapping]] = ..., corfu_write_request: _Optional[_Union[WriteRequest, _Mapping]] = ..., corfu_fill_request: _Optional[_Union[FillRequest, _Mapping]] = ..., corfu_written: _Optional[_Union[Written, _Mapping]] = ..., corfu_rejected: _Optional[_Union[Rejected, _Mapping]] = ..., corfu_highest_request: _Optional[_Union[HighestRequest, _Mapping]] = ..., corfu_highest_response: _Optional[_Union[HighestResponse, _Mapping]] = ..., corfu_time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., corfu_time_response: _Optional[_Union[TimeResponse, _Mapping]] = ..., corfu_status_request: _Optional[_Union[StatusRequest, _Mapping]] = ..., corfu_status: _Optional[_Union[Status, _Mapping]] = ..., corfu_read_request: _Optional[_Union[ReadRequest, _Mapping]] = ..., corfu_read_response: _Optional[_Union[ReadResponse, _Mapping]] = ..., corfu_pull: _Optional[_Union[Pull, _Mapping]] = ..., corfu_pulled: _Optional[_Union[Pulled, _Mapping]] = ..., corfu_delete_request: _Optional[_Union[DeleteRequest, _Mapping]] = ..., corfu_deleted: _Optional[_Union[Deleted, _Mapping]] = ...) -> None: ...

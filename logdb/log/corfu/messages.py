@@ -178,6 +178,20 @@ class FillRequest(NamedTuple):
     position: int
 
 
+class DeleteRequest(NamedTuple):
+    """Delete the records of one entry with these GSNs. The unit must have the entry."""
+
+    request: int
+    epoch: int
+    gsns: tuple[int, ...]
+
+
+class Deleted(NamedTuple):
+    """The unit returns these records no more, durably."""
+
+    request: int
+
+
 class Written(NamedTuple):
     """The unit has an entry at this position, durably: `count` records of `client`, numbered from `sequence` on; all 0
     for junk. Answers `WriteRequest` and `FillRequest`, whichever entry was written first."""
@@ -302,9 +316,11 @@ class Pull(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """The entries, and the records of all of them in order. `highest`: the highest position of the unit."""
+    """The entries, and the records of all of them in order. `highest`: the highest position of the unit. `deleted`: the
+    GSNs of records of these entries that were trimmed."""
 
     request: int
     highest: int
     entries: tuple[Entry, ...]
+    deleted: tuple[int, ...] = ()
     records: Sequence[LogRecord] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdb.log.corfu import messages as m
-from logdb.log.corfu.projection import MAX_TOKENS
+from logdb.log.corfu.projection import MAX_TOKENS, position_of
 from logdb.log.engine import Batch, Right, Wire
 
 MAX_PULL_BYTES: Final = 16 << 20
@@ -16,7 +16,9 @@ def _pulled(message: m.Pulled) -> list[m.Pulled]:
     """Only the first half of the entries: the receiver pulls the others again."""
     entries = message.entries[: max(1, len(message.entries) // 2)]
     last = entries[-1].position
-    return [message._replace(entries=entries, records=[one for one in message.records if one.gsn >> 12 <= last])]
+    deleted = tuple([gsn for gsn in message.deleted if position_of(gsn) <= last])
+    records = [one for one in message.records if position_of(one.gsn) <= last]
+    return [message._replace(entries=entries, deleted=deleted, records=records)]
 
 
 def _checked_pull(max_bytes: int) -> int:
@@ -46,6 +48,7 @@ CLIENT_ACCEPTS: Final = frozenset(
         m.TokenResponse,
         m.TokenRefused,
         m.Written,
+        m.Deleted,
         m.Rejected,
         m.HighestResponse,
         m.TimeResponse,
@@ -86,6 +89,7 @@ WIRE: Final = Wire(
             m.ReadRequest,
             m.Pull,
             m.FillRequest,
+            m.DeleteRequest,
         }
     ),
     rights={
@@ -100,6 +104,7 @@ WIRE: Final = Wire(
         m.WriteRequest: Right.WRITE,
         m.StatusRequest: Right.WRITE,
         m.ChangeRequest: Right.ADMIN,
+        m.DeleteRequest: Right.ADMIN,
     },
     appends=frozenset({m.WriteRequest}),
     operator_requests={m.ChangeRequest: lambda request: request.kind != "Trim"},

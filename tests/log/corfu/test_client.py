@@ -165,6 +165,6 @@ def test_a_subscription_passes_what_is_the_tail_and_not_more() -> None:
     for entry, end in ((Entry(1, 1, 7, 1, 2), gsn_at(1, 2)), (Entry(2, 1, 0, 0, 0), gsn_at(2, 1))):
         _, pull = client.one(Pull)
         records = [LogRecord(gsn_at(entry.position, index), 1, 1, b"x") for index in range(entry.count)]
-        client.give("s11", Pulled(pull.request, entry.position, (entry,), records))
+        client.give("s11", Pulled(pull.request, entry.position, (entry,), records=records))
         assert client.answers[call].end == end
         call = client.call(calls.Next(subscription))

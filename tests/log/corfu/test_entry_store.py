@@ -42,7 +42,7 @@ class Stored:
 def content(store: EntryStore) -> list[tuple[Any, ...]]:
     """All that an index says of its entries."""
     found = [at for position in range(100) if (at := store.durable_at(position)) is not None]
-    return [(store.entry(at), store.end(at), store.range_of(store.entry(at))) for at in found]
+    return [(store.entry(at), store.end(at), store.ranges_of(store.entry(at))) for at in found]
 
 
 def test_a_position_is_written_once() -> None:
@@ -73,7 +73,7 @@ def test_an_entry_without_its_description_does_not_count_and_later_ones_do() -> 
     stored.out[:] = [Persist("entries", 1, [*garbage, *whole.records()])]
     again = stored.reopened()
     assert [entry.position for entry, _, _ in content(again)] == [2]
-    assert again.range_of(again.entry(0))[:3] == ("entries", 3, 4)
+    assert again.ranges_of(again.entry(0))[0][:3] == ("entries", 3, 4)
 
 
 def test_what_is_not_durable_is_not_there_yet() -> None:

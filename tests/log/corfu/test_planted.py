@@ -11,14 +11,14 @@ import pytest
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient
 from logdb.log.corfu.client.reads import CompletePositions
-from logdb.log.corfu.messages import HighestRequest, Seal, Update
-from logdb.log.corfu.projection import ShardConfig
+from logdb.log.corfu.messages import DeleteRequest, HighestRequest, Seal, Update
+from logdb.log.corfu.projection import ShardConfig, gsn_at, position_of
 from logdb.log.corfu.sequencer.sequencer import Sequencer
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness import planting
 from tests.harness.planting import Plants, Wrong
-from tests.log.corfu import test_client, test_sequencer, test_state, test_unit
+from tests.log.corfu import test_client, test_record_trims, test_sequencer, test_state, test_unit
 
 PLANTED: Plants = {}
 CAUGHT_BY: dict[str, Callable[[], None]] = {}
@@ -101,6 +101,15 @@ def read_from_any_unit(right: Right, self: CompletePositions, position: int) -> 
 @planted(ShardConfig, "chain", READ)
 def read_from_units_that_still_copy(right: Right, self: ShardConfig, position: int) -> Any:
     return self.units
+
+
+@planted(StorageUnit, "_on_delete", test_record_trims.test_a_unit_that_still_copies_an_entry_deletes_nothing_of_it)
+def delete_before_the_entry_is_copied(
+    right: Right, self: StorageUnit, message: DeleteRequest, sender: str, now: int
+) -> None:
+    if self.store.find(position_of(message.gsns[0])) is None:
+        message = message._replace(gsns=(gsn_at(self.store.positions[0]),))
+    right(self, message, sender, now)
 
 
 @planted(StorageUnit, "_on_highest", SEALED)

@@ -233,7 +233,8 @@ def test_a_unit_reports_a_copy_when_it_is_durable() -> None:
     _, pull = unit.one(Pull)
     entries = tuple([Entry(position, 1, 7, position, 1) for position in range(1, 9)])
     unit.take(Report)
-    unit.give("s12", Pulled(pull.request, 8, entries, [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]))
+    records = [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]
+    unit.give("s12", Pulled(pull.request, 8, entries, records=records))
     assert not [one for _, one in unit.take(Report) if one.copied]
     unit.sync()
     assert [one.copied for _, one in unit.take(Report)] == [9]

@@ -230,6 +230,27 @@ class Faults(faults.Faults):
         found = [one for one in view.shards if one.state is ShardState.FINALIZED]
         return calls.AddReplica(self.draw.choice(found).shard, 0) if found else None
 
+    def trim_records(self, view: View) -> Any:
+        """Trim some records one by one: single ones, or all of some appends in a row. A database needs all its
+        records."""
+        if not self.cluster.shape.clients:
+            return None
+        history = next(iter(self.applications.values())).history
+        done = [one for one in history.operations if type(one.result) is calls.AppendResult and one.result.gsns]
+        if not done:
+            return None
+        at = self.draw.randrange(len(done))
+        chosen = done[at : at + self.draw.choice((1, 1, 5, 20))]
+        share = self.draw.choice((0.5, 1.0))
+        gsns = tuple([gsn for one in chosen for gsn in one.result.gsns if self.draw.random() < share])
+        history.trims.update(gsns)
+        return calls.TrimRecords(gsns)
+
+    def _operated(self, name: str, change: Any, result: Any) -> None:
+        super()._operated(name, change, result)
+        if isinstance(change, calls.TrimRecords) and not isinstance(result, Exception):
+            next(iter(self.applications.values())).history.trimmed.update(change.gsns)
+
     def start_spare(self, _: Any) -> Any:
         if len(self.cluster.storage) >= 16:
             return None
@@ -281,6 +302,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "finalize shard": Faults.finalize_shard,
     "replace server": Faults.replace_server,
     "add replica": Faults.add_replica,
+    "trim records": Faults.trim_records,
     "start spare": Faults.start_spare,
 }
 
@@ -302,6 +324,7 @@ FOCUSES = (
     Trouble(("kill head", "late seal", "doubling network", "reordering network"), ("add shard", "finalize shard")),
     Trouble(("lose disk", "lose disk of a head", "kill storage", "late seal", "detach unit"), ("start spare",)),
     Trouble(("flip a bit", "slow disk"), ("add replica", "start spare")),
+    Trouble(("lose disk", "kill storage", "late seal"), ("trim records", "start spare", "replace server")),
     Trouble(
         ("kill storage", "lose disk", "client dies in mid-chain"),
         ("add shard", "finalize shard", "replace server", "add replica", "start spare"),

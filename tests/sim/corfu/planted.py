@@ -9,11 +9,13 @@ from logdb.cores.effects import Journal
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient, Entry
 from logdb.log.corfu.client.fills import FillClient, Walk
+from logdb.log.corfu.client.record_trims import Deletion, RecordTrimClient
 from logdb.log.corfu.client.subscription import LogSubscription, Stream
 from logdb.log.corfu.client.tails import TailClient
 from logdb.log.corfu.messages import HighestResponse, Seal, Status, WriteRequest, Written
 from logdb.log.corfu.projection import POSITION_WINDOW, ShardConfig, Unit, View, gsn_at
 from logdb.log.corfu.storage.copier import Copier
+from logdb.log.corfu.storage.deleted_records import DeletedRecords
 from logdb.log.corfu.storage.entry_store import EntryStore
 from logdb.log.corfu.storage.read_server import ReadServer
 from logdb.log.corfu.storage.unit import StorageUnit
@@ -34,14 +36,17 @@ CAUGHT_BY: dict[str, int] = {
     "fill no hole": 5,
     "fill with junk what the head has": 2,
     "find half written entries": 2,
+    "forget deletions in a restart": 79,
     "forget the sealed epoch in a restart": 31,
     "join a unit as complete": 2,
     "keep units that are not sealed": 10,
     "lose the last entry of a batch": 1,
     "refuse what is under way": 11,
     "report a lower highest position": 10,
+    "report no deleted records": 58,
     "send what is not durable": 3,
     "skip holes": 4,
+    "wait for one unit of a trim": 79,
     "write again without a decision": 11,
     "write only the head": 1,
 }
@@ -119,6 +124,18 @@ def copy_nothing(right: Right, self: Copier, view: View, shard: int, me: Unit, n
     self.copied = me.since
 
 
+@planted(DeletedRecords, "load", PLANTED)
+def forget_deletions_in_a_restart(right: Right, self: DeletedRecords, journal: Journal, oldest: int) -> Any:
+    found = right(self, journal, oldest)
+    self._indexes.clear()
+    return found
+
+
+@planted(EntryStore, "deleted_gsns", PLANTED)
+def report_no_deleted_records(right: Right, self: EntryStore, entries: Any) -> Any:
+    return ()
+
+
 # ---- the auxiliary
 
 
@@ -136,6 +153,14 @@ def join_a_unit_as_complete(
 
 
 # ---- a client
+
+
+@planted(RecordTrimClient, "_delete", PLANTED)
+def wait_for_one_unit_of_a_trim(right: Right, self: RecordTrimClient, one: Deletion) -> None:
+    right(self, one)
+    for number in sorted(one.requests)[:-1]:
+        self._requests.cancel(number)
+        one.requests.discard(number)
 
 
 @planted(AppendClient, "_resolve", PLANTED)

@@ -17,6 +17,7 @@ from logdb.log.corfu.client.appends import AppendClient
 from logdb.log.corfu.client.auxiliary_client import AuxiliaryClient
 from logdb.log.corfu.client.fills import FillClient
 from logdb.log.corfu.client.reads import CompletePositions, ReadClient
+from logdb.log.corfu.client.record_trims import RecordTrimClient
 from logdb.log.corfu.client.subscription import LogSubscription
 from logdb.log.corfu.client.tails import TailClient
 from logdb.log.requests import ClientConfig
@@ -39,6 +40,7 @@ class CorfuClient:
         self._tails = TailClient(context, requests, auxiliary)
         self._appends = AppendClient(context, requests, auxiliary, self._fills, self._complete)
         self._reads = ReadClient(context, requests, auxiliary, self._tails, self._fills, self._complete)
+        self._record_trims = RecordTrimClient(context, requests, auxiliary, self._tails, self._fills)
         self._subscriptions = Subscriptions(context, self._subscription)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Append: self._appends.append,
@@ -85,6 +87,7 @@ class CorfuClient:
         self._fills.on_view()
         self._appends.on_view()
         self._reads.on_view()
+        self._record_trims.on_view()
         for subscription in self._subscriptions:
             subscription.on_view()
 
@@ -155,6 +158,9 @@ class CorfuClient:
         self._tails.tail(found)
 
     def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
+        if isinstance(request.change, calls.TrimRecords):
+            self._record_trims.trim(call, request.change.gsns, request.deadline)
+            return
         answer = self._ask(call, request.deadline, outcome_unknown(LATE))
         change = request.change
         match change:

@@ -68,6 +68,7 @@ class LogSubscription(Subscription):
         self._is_closed = False
         self._doublings = 0
         self._hole = self._holes_end = 0
+        self._deleted: dict[int, tuple[int, ...]] = {}
         self._damage: Exception | None = None
         self._fill = Timer(self._fill_hole)
         self._look = Timer(self._auxiliary.refresh)
@@ -143,12 +144,14 @@ class LogSubscription(Subscription):
             return None
         first, size = self.position, 0
         records: list[LogRecord] = []
+        deleted: list[int] = []
         while size < self._context.config.batch_bytes and (found := self._step()) is not None:
             position, shard = found
             stream = self._streams.get(shard)
             if stream is None or not stream.entries or stream.entries[0][0].position > position:
                 break
             entry, own = stream.entries.popleft()
+            deleted += [gsn for gsn in self._deleted.pop(entry.position, ()) if gsn >= first]
             if entry.position < position:
                 continue
             bytes_ = _size(own)
@@ -159,7 +162,7 @@ class LogSubscription(Subscription):
             self.position = max(self.position, gsn_at(position, max(0, entry.count - 1)) + 1)
         if self.position > first:
             self._doublings = max(0, self._doublings - 1)
-            return Batch(first, self.position, records)
+            return Batch(first, self.position, records, tuple(deleted))
         if self._has_ended() and self.position < END:
             self.position = END
             return Batch(first, END, [])
@@ -242,15 +245,14 @@ class LogSubscription(Subscription):
             stream.damaged.clear()
             self._damage = None
         at = 0
+        for gsn in pulled.deleted:
+            position = position_of(gsn)
+            self._deleted[position] = (*self._deleted.get(position, ()), gsn)
         for entry in pulled.entries:
-            if self._tags is None:
-                own = list(pulled.records[at : at + entry.count])
-                at += entry.count
-            else:
-                own = []
-                while at < len(pulled.records) and position_of(pulled.records[at].gsn) == entry.position:
-                    own.append(pulled.records[at])
-                    at += 1
+            own = []
+            while at < len(pulled.records) and position_of(pulled.records[at].gsn) == entry.position:
+                own.append(pulled.records[at])
+                at += 1
             self._complete.add(entry.position)
             stream.entries.append((entry, own))
             stream.bytes += _size(own)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from logdb.cores.effects import Address, Effect, Send
+from logdb.log.contract import LogRecord
 from logdb.log.corfu.messages import FillRequest, Pull, Pulled, Rejected, Written
 from logdb.log.corfu.projection import Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
@@ -79,12 +80,12 @@ class Copier:
         """Store the received entries. Returns whether the response was to a request of this copier."""
         if message.request != self._number:
             return False
-        at = 0
+        by_position: dict[int, list[LogRecord]] = {}
+        for record in message.records:
+            by_position.setdefault(position_of(record.gsn), []).append(record)
         for entry in message.entries:
-            records = [(one.tag, one.payload) for one in message.records[at : at + entry.count]]
-            at += entry.count
             if self._store.find(entry.position) is None and entry.position >= self._at:
-                self._store.add(entry, records)
+                self._store.add_copy(entry, by_position.get(entry.position, ()), message.deleted)
         self._is_filling, self._link = not message.entries, 0
         self._ask(now)
         return True

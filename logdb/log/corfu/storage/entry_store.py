@@ -12,35 +12,38 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
-from operator import sub
-from struct import Struct
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from logdb.cores.effects import Effect, Journal, JournalRange, Persist, Trim
 from logdb.log.contract import LogRecord, Record
 from logdb.log.corfu.messages import Entry
 from logdb.log.corfu.projection import gsn_at
+from logdb.log.corfu.storage.deleted_records import DeletedRecords
+from logdb.log.corfu.storage.descriptions import describe, described
 from logdb.log.requests import RECORD_OVERHEAD_BYTES, record_bytes
 
 JOURNAL: Final = "entries"
 DESCRIPTION: Final = 0
 """The tag of the record behind an entry. Records of applications have other tags."""
-_DESCRIBE: Final = Struct("<QQQQI")
 READ_AT_ONCE: Final = 1_000
 MAX_FOUND: Final = 1_000
 """Maximum number of entries in a status."""
 ENTRY_BYTES: Final = 64
 """Size of an entry without records, for limits in bytes."""
+GONE: Final[Record] = 1, b""
+"""In the place of a record that was deleted before it was copied."""
 
 
 class EntryStore:
     """`next`: the next LSN; those before `durable` are on the medium. `highest`: the highest position that was ever
     written; `last`: the GSN of its last record; `time`: the latest time of a record. `trimmed`: the last GSN that was
-    durable and trimmed."""
+    durable and trimmed. `deleted`: the records that were trimmed one by one."""
 
     def __init__(self, out: list[Effect], cache_bytes: int) -> None:
         self._out, self._cache_bytes = out, cache_bytes
+        self.deleted = DeletedRecords(out)
+        self._has_space = False
         self.next = self.durable = 1
         self.highest = self.last = self.trimmed = self.time = 0
         self._positions, self._ends = array("Q"), array("Q")
@@ -50,30 +53,33 @@ class EntryStore:
         self._cached: deque[tuple[int, int]] = deque()
         self._cached_bytes = 0
 
-    def load(self, journal: Journal, oldest: int) -> None:
-        """Rebuild the index, of positions from `oldest` on."""
+    def load(self, journal: Journal, oldest: int, without_records: Sequence[Entry] = ()) -> None:
+        """Rebuild the index, of positions from `oldest` on. `without_records`: entries that the journal may lack."""
         self.next = journal.first
+        empty = {entry.position for entry in without_records}
+        for entry in without_records:
+            self._insert(entry, 0, 0)
         sizes: list[int] = []
         for at in range(0, len(journal.records), READ_AT_ONCE):
             for record in journal.records[at : at + READ_AT_ONCE]:
                 if record.tag == DESCRIPTION:
-                    position, time, client, sequence, count = _DESCRIBE.unpack(record.payload)
-                    if position >= oldest and count <= len(sizes):
-                        size = sum(sizes[len(sizes) - count :])
-                        self._insert(Entry(position, time, client, sequence, count), size)
+                    entry = described(record.payload)
+                    is_known = entry.position < oldest or entry.position in empty
+                    if not is_known and entry.count <= len(sizes):
+                        self._insert(entry, sum(sizes[len(sizes) - entry.count :]), self.next)
                     sizes.clear()
                 else:
                     sizes.append(len(record.payload) + RECORD_OVERHEAD_BYTES)
                 self.next += 1
         self.durable = self.next
 
-    def _insert(self, entry: Entry, size: int) -> None:
-        """Add to the index the entry whose description has the LSN `next`."""
+    def _insert(self, entry: Entry, size: int, end: int) -> None:
+        """Add to the index the entry whose description has the LSN `end`; 0: it has no records any more."""
         position, time, client, sequence, count = entry
         at = bisect_left(self._positions, position)
         assert at == len(self._positions) or self._positions[at] != position, f"COR-1: {position} is written twice"
         self._positions.insert(at, position)
-        self._ends.insert(at, self.next)
+        self._ends.insert(at, end)
         self._times.insert(at, time)
         self._clients.insert(at, client)
         self._sequences.insert(at, sequence)
@@ -87,13 +93,22 @@ class EntryStore:
 
     def add(self, entry: Entry, records: Sequence[Record]) -> None:
         """Write an entry at a position that has none. It counts when it is durable."""
-        description = DESCRIPTION, _DESCRIBE.pack(*entry)
+        description = DESCRIPTION, describe(entry)
         self._out.append(Persist(JOURNAL, self.next, [*records, description]))
         self.next += len(records)
-        self._insert(entry, record_bytes(records))
+        self._insert(entry, record_bytes(records), self.next)
         self.next += 1
         if records:
             self._keep(entry.position, records)
+
+    def add_copy(self, entry: Entry, records: Sequence[LogRecord], deleted: Collection[int]) -> None:
+        """Write an entry of another unit. `deleted`: the GSNs of records that are deleted there."""
+        by_gsn = {record.gsn: (record.tag, record.payload) for record in records}
+        gsns = range(gsn_at(entry.position), gsn_at(entry.position, entry.count))
+        missing = [gsn for gsn in gsns if gsn not in by_gsn]
+        assert set(missing) <= set(deleted), f"COR-1: position {entry.position} was copied without {missing}"
+        self.add(entry, [by_gsn.get(gsn, GONE) for gsn in gsns])
+        self.deleted.add(entry, [gsn - gsns[0] for gsn in missing])
 
     def _keep(self, position: int, records: Sequence[Record]) -> None:
         size = record_bytes(records)
@@ -115,11 +130,33 @@ class EntryStore:
         for one in (self._positions, self._ends, self._times, self._clients, self._sequences, self._counts):
             del one[:count]
         del self._sizes[:count]
+        self.deleted.forget(oldest)
 
     def trim_journal(self) -> None:
-        """Delete the records before the first one of the index."""
-        before = min(map(sub, self._ends, self._counts), default=self.next)
-        self._out.append(Trim(JOURNAL, min(before, self.durable)))
+        """Delete the records before the first one of the index that has records."""
+        self._has_space = False
+        firsts = [end - count for end, count in zip(self._ends, self._counts, strict=True) if end]
+        self._out.append(Trim(JOURNAL, min([*firsts, self.next, self.durable])))
+
+    # ---- records that are trimmed one by one
+
+    def on_deleted(self, end: int) -> None:
+        """The deletions before this LSN of their journal are durable."""
+        for position in self.deleted.on_persisted(end):
+            at = self.find(position)
+            if at is not None and self._ends[at] < self.durable:
+                self._ends[at] = self._sizes[at] = 0
+                self._has_space = True
+
+    def make_space(self) -> None:
+        """Delete what no entry needs any more. Scans the index, so for timers."""
+        if self._has_space:
+            self.trim_journal()
+
+    def deleted_gsns(self, entries: Iterable[Entry]) -> tuple[int, ...]:
+        """The GSNs of the deleted records of these entries, in order."""
+        positions = [entry.position for entry in entries]
+        return tuple([gsn_at(position, index) for position in positions for index in sorted(self.deleted.of(position))])
 
     # ---- reading
 
@@ -200,23 +237,37 @@ class EntryStore:
         """The records of an entry, if they are in memory."""
         return self._cache.get(position)
 
-    def range_of(self, entry: Entry) -> JournalRange:
-        """The place of the records of an entry."""
-        at = self.find(entry.position)
-        assert at is not None, f"position {entry.position} has no entry"
-        last = self._ends[at]
-        return JournalRange(JOURNAL, last - entry.count, last, gsn_at(entry.position), entry.time)
+    def first_lsn(self, position: int) -> int:
+        """The LSN of the first record of an entry."""
+        at = self.find(position)
+        assert at is not None, f"position {position} has no entry"
+        return self._ends[at] - self._counts[at]
+
+    def ranges_of(self, entry: Entry) -> list[JournalRange]:
+        """The places of the records of an entry, without those that are deleted."""
+        first, gone = self.first_lsn(entry.position), self.deleted.of(entry.position)
+        ranges: list[JournalRange] = []
+        start = 0
+        for index in (*sorted(gone), entry.count):
+            if start < index:
+                gsn = gsn_at(entry.position, start)
+                ranges.append(JournalRange(JOURNAL, first + start, first + index, gsn, entry.time))
+            start = index + 1
+        return ranges
 
     def cached_records(self, entry: Entry, tags: frozenset[int] | None) -> list[LogRecord] | None:
         """The records of an entry with these tags; None if they are not in memory."""
+        gone = self.deleted.of(entry.position)
+        if len(gone) == entry.count:
+            return []
         records = self._cache.get(entry.position)
         if records is None:
-            return None if entry.count else []
+            return None
         first, time = gsn_at(entry.position), entry.time
         return [
-            LogRecord(gsn, time, tag, payload)
-            for gsn, (tag, payload) in enumerate(records, first)
-            if tags is None or tag in tags
+            LogRecord(first + index, time, tag, payload)
+            for index, (tag, payload) in enumerate(records)
+            if index not in gone and (tags is None or tag in tags)
         ]
 
     def check(self) -> None:

@@ -64,12 +64,15 @@ class ReadServer:
         if index >= entry.count:
             self.reject(message.request, Reason.ABSENT, sender)
             return True
+        if index in self._store.deleted.of(position):
+            self.reject(message.request, Reason.TRIMMED, sender)
+            return True
         response = ReadResponse(message.request, message.gsn, entry.time)
         records = self._store.cached(position)
         if records is not None:
             self._out.append(Send(sender, response._replace(records=(records[index],))))
         else:
-            lsn = self._store.range_of(entry).first + index
+            lsn = self._store.first_lsn(position) + index
             self._out.append(SendStored(sender, response, JOURNAL, lsn, lsn + 1))
         return True
 
@@ -79,13 +82,13 @@ class ReadServer:
         highest = position_of(self._store.last_durable())
         if not entries and message.known and highest <= message.known:
             return False
-        pulled = Pulled(message.request, highest, tuple(entries))
+        pulled = Pulled(message.request, highest, tuple(entries), self._store.deleted_gsns(entries))
         cached = [self._store.cached_records(entry, message.tags) for entry in entries]
         if all(one is not None for one in cached):
             records = [record for one in cached if one is not None for record in one]
             self._out.append(Send(sender, pulled._replace(records=records)))
         else:
-            ranges = tuple([self._store.range_of(entry) for entry in entries if entry.count])
+            ranges = tuple([one for entry in entries for one in self._store.ranges_of(entry)])
             self._out.append(SendRanges(sender, pulled, ranges, message.tags))
         return True
 

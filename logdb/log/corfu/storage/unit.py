@@ -30,6 +30,8 @@ from logdb.cores.effects import (
     Unreadable,
 )
 from logdb.log.corfu.messages import (
+    Deleted,
+    DeleteRequest,
     Entry,
     FillRequest,
     HighestRequest,
@@ -52,9 +54,18 @@ from logdb.log.corfu.messages import (
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import ENTRY_RECORDS, MAX_TOKENS, NO_VIEW, POSITION_WINDOW, TIME_WINDOW_NS, position_of
+from logdb.log.corfu.projection import (
+    ENTRY_RECORDS,
+    MAX_TOKENS,
+    NO_VIEW,
+    POSITION_WINDOW,
+    TIME_WINDOW_NS,
+    gsn_at,
+    position_of,
+)
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.copier import Copier
+from logdb.log.corfu.storage.deleted_records import DELETED
 from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
 from logdb.log.corfu.storage.read_server import ReadServer
 
@@ -86,6 +97,7 @@ class StorageUnit:
         self._after_meta: deque[tuple[int, Callable[[int], None]]] = deque()
         self._answers: list[tuple[int, int, Effect]] = []
         self._answered = 0
+        self._deletions: deque[tuple[int, Effect]] = deque()
         self._fetches: dict[int, tuple[FillRequest, Address]] = {}
         self._number = rng.getrandbits(62)
         self._question = self._asked_at = self._written = self.time = 0
@@ -99,6 +111,7 @@ class StorageUnit:
             Seal: self._on_seal,
             WriteRequest: self._on_write,
             FillRequest: self._on_fill,
+            DeleteRequest: self._on_delete,
             Pulled: self._on_pulled,
             Written: lambda message, sender, now: self.copier.on_written(message, now),
             Rejected: self._on_rejected,
@@ -121,8 +134,10 @@ class StorageUnit:
             self._nonce, self.reads.has_joined = saved["nonce"], saved["joined"]
             self.reads.sealed, self.reads.oldest = saved["sealed"], saved["oldest"]
             self.store.highest, self.store.last, self.store.trimmed, self.store.time = saved["store"]
+        oldest = position_of(self.reads.oldest)
+        deleted = self.store.deleted.load(journals[DELETED], oldest) if DELETED in journals else []
         if JOURNAL in journals:
-            self.store.load(journals[JOURNAL], position_of(self.reads.oldest))
+            self.store.load(journals[JOURNAL], oldest, deleted)
 
     def _save(self, then: Callable[[int], None], *, has_joined: bool = False) -> None:
         """Write all that a restart must know beside the entries, and act once it is on the medium."""
@@ -142,7 +157,7 @@ class StorageUnit:
 
     def start(self, now: int) -> list[Effect]:
         """Start the core."""
-        for journal in (META, JOURNAL):
+        for journal in (META, DELETED, JOURNAL):
             if journal not in self._journals:
                 self._out.append(Create(journal, 1))
         self._save(self._begin)
@@ -169,6 +184,7 @@ class StorageUnit:
             if self.store.highest >= self.assigned:
                 self._ask_sequencer(now)
             self.copier.on_timer(now)
+            self.store.make_space()
             self._report(now)
             self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
         elif isinstance(event, Unreadable):
@@ -204,6 +220,11 @@ class StorageUnit:
                 self._after_meta.popleft()[1](now)
             if event.end > 2:
                 self._out.append(Trim(META, event.end - 1))
+            return
+        if event.journal == DELETED:
+            self.store.on_deleted(event.end)
+            while self._deletions and self._deletions[0][0] <= event.end:
+                self._out.append(self._deletions.popleft()[1])
             return
         self.store.durable = event.end
         while self._answers and self._answers[0][0] <= event.end:
@@ -251,12 +272,17 @@ class StorageUnit:
             self._reject_until(view.epoch, now)  # it has left its shard, for good
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
-            self.store.trim_index(position_of(view.oldest))
-            self._save(lambda now: self.store.trim_journal())
+            oldest = position_of(view.oldest)
+            self.store.trim_index(oldest)
+            self._save(lambda now: self._trim_journals(oldest))
             self.reads.wake()
         if found:
             self.copier.on_view(view, *found[0], now)
         self._report(now)
+
+    def _trim_journals(self, oldest: int) -> None:
+        self.store.trim_journal()
+        self.store.deleted.trim_journal(oldest)
 
     def _join(self, epoch: int) -> None:
         """Accept messages from this epoch on, once that is durable: earlier ones were sent to another disk (COR-8)."""
@@ -398,7 +424,7 @@ class StorageUnit:
         if not message.entries or self._is_rejected(fill, filler):
             return
         if self.store.find(fill.position) is None:
-            self.store.add(message.entries[0], [(one.tag, one.payload) for one in message.records])
+            self.store.add_copy(message.entries[0], message.records, message.deleted)
         self._answer_written(fill.request, fill.position, filler)
 
     def _on_rejected(self, message: Rejected, sender: Address, now: int) -> None:
@@ -408,6 +434,28 @@ class StorageUnit:
             self.copier.on_rejected(message)
         elif message.why is Reason.TRIMMED:
             self.reads.reject(fill.request, Reason.TRIMMED, filler)
+
+    # ---- trimming records one by one
+
+    def _on_delete(self, message: DeleteRequest, sender: Address, now: int) -> None:
+        """Delete records, once this unit has their entry: it may still copy it (COR-14)."""
+        position = position_of(message.gsns[0]) if message.gsns else 0
+        store, at = self.store, self.store.durable_at(position)
+        if self.reads.rejects(message.epoch):
+            self.reads.reject(message.request, Reason.SEALED, sender)
+        elif position < max(1, position_of(self.reads.oldest)):
+            self.reads.reject(message.request, Reason.TRIMMED, sender)
+        elif any(position_of(gsn) != position for gsn in message.gsns):
+            self.reads.reject(message.request, Reason.INVALID, sender, "these records are of several entries")
+        elif at is None:
+            self.reads.reject(message.request, Reason.BUSY, sender, f"the unit has no entry at {position} yet")
+        else:
+            store.deleted.add(store.entry(at), [gsn - gsn_at(position) for gsn in message.gsns])
+            deleted = Send(sender, Deleted(message.request))
+            if store.deleted.next <= store.deleted.durable:
+                self._out.append(deleted)
+            else:
+                self._deletions.append((store.deleted.next, deleted))
 
     # ---- questions
 
