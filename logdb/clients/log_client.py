@@ -17,7 +17,7 @@ from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.core_client import HostedClient, Waiter, resolve, unwrap
 from logdb.clients.log_verbs import AwaitedLog, BlockingLog
 from logdb.cores.effects import Address, Journal
-from logdb.errors import AccessDenied
+from logdb.errors import AccessDenied, Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown, LogFailed
 from logdb.log.engine import LogClientCore, engine_of
@@ -50,6 +50,7 @@ class Connection(HostedClient):
             return built
 
         self.is_of_database = bool(node.mapping)
+        self._engine_of_log = engine
         super().__init__(node.cluster, engine, build, _closed_error, credentials, node.right)
 
     def _ended(self, ended: asyncio.Future[Any]) -> None:
@@ -68,7 +69,13 @@ class Connection(HostedClient):
         return cls(theirs, credentials)
 
     def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
-        """Send a request, unless the servers of a database would reject it."""
+        """Send a request, unless the engine has no streams, or the servers of a database would reject it."""
+        needs_streams = isinstance(request, calls.ReadStream) or (
+            isinstance(request, calls.Append) and len(request.streams) > 0
+        )
+        if needs_streams and not self._engine_of_log.has_streams:
+            resolve(waiter, Unavailable(f"a log on {self._engine_of_log.name} has no streams"))
+            return
         if self.is_of_database and isinstance(request, calls.Append):
             try:
                 check_kinds(request.records)

@@ -25,7 +25,7 @@ from logdb.log.contract import (
     first_position,
 )
 from logdb.log.policies import ByRecord
-from logdb.log.requests import Configuration, ShardState
+from logdb.log.requests import END, MAX_STREAMS, Configuration, ShardState
 from logdb.wire.limits import check_record
 
 P = ParamSpec("P")
@@ -68,6 +68,21 @@ def append_to_shard(
 ) -> Exchange[tuple[Sequence[int], int]]:
     """As `append`, on this shard. Raises NotOfThisShard as well."""
     return Exchange(calls.Append(_checked(records), shard, after=after), lambda answer: (answer.gsns, shard))
+
+
+def append_to_streams(records: Sequence[Record], streams: Collection[int]) -> Exchange[Sequence[int]]:
+    """As `append`; the `records` belong to these `streams`, 1 to 16 numbers from 1 on. Raises ValueError as well."""
+    checked = tuple(sorted(set(streams)))
+    if not checked or len(checked) > MAX_STREAMS or not all(0 < stream <= END for stream in checked):
+        raise ValueError(f"records belong to 1 to {MAX_STREAMS} streams, which have numbers from 1 on: {checked}")
+    return Exchange(calls.Append(_checked(records), streams=checked), lambda answer: answer.gsns)
+
+
+def read_stream(stream: int, gsn: int = 1, timeout: float | None = None) -> Exchange[Batch]:
+    """The records of `stream` from `gsn` on: all that were in it when this was called, if the batch has room for them.
+    The next ones are at its `end` or behind. `timeout`: seconds, None: that of the log. Raises Trimmed, Corruption,
+    TimeoutError, Unavailable."""
+    return Exchange(calls.ReadStream(stream, max(1, gsn)), _same, timeout)
 
 
 def outcome(append_id: AppendId, timeout: float | None = None) -> Exchange[Sequence[int | None]]:
@@ -133,6 +148,12 @@ def add_shard() -> Exchange[int]:
     return reconfigure(calls.AddShard(()))
 
 
+def add_stream_shard() -> Exchange[int]:
+    """Add a shard of stream replicas, of spare servers; returns its number. From now on the streams are on all of them.
+    Raises Unavailable if the engine cannot do this."""
+    return reconfigure(calls.AddStreamShard(()))
+
+
 def finalize_shard(shard: int, grace: int = 0) -> Exchange[None]:
     """Make a shard read-only after `grace` more cuts."""
     return Exchange(calls.Reconfigure(calls.FinalizeShard(shard, grace)), _no_result)
@@ -154,8 +175,8 @@ def set_cut_interval(seconds: float) -> Exchange[None]:
 
 
 def trim_records(gsns: Collection[int]) -> Exchange[None]:
-    """Allow these records to be removed. Raises ValueError for one behind the tail, Unavailable if the engine cannot do
-    this, LogFailed."""
+    """Allow the records with these `gsns` to be removed. Raises ValueError for one behind the tail, Unavailable if the
+    engine cannot do this, LogFailed."""
     return Exchange(calls.Reconfigure(calls.TrimRecords(tuple(gsns))), _no_result)
 
 
@@ -211,6 +232,8 @@ class BlockingLog(ABC):
 
     append = _blocking(append)
     append_to_shard = _blocking(append_to_shard)
+    append_to_streams = _blocking(append_to_streams)
+    read_stream = _blocking(read_stream)
     outcome = _blocking(outcome)
     read_record = _blocking(read_record)
     trim = _blocking(trim)
@@ -222,6 +245,7 @@ class BlockingLog(ABC):
     view = _blocking(view)
     reconfigure = _blocking(reconfigure)
     add_shard = _blocking(add_shard)
+    add_stream_shard = _blocking(add_stream_shard)
     finalize_shard = _blocking(finalize_shard)
     replace_server = _blocking(replace_server)
     add_replica = _blocking(add_replica)
@@ -295,6 +319,8 @@ class AwaitedLog(ABC):
 
     append = _awaited(append)
     append_to_shard = _awaited(append_to_shard)
+    append_to_streams = _awaited(append_to_streams)
+    read_stream = _awaited(read_stream)
     outcome = _awaited(outcome)
     read_record = _awaited(read_record)
     trim = _awaited(trim)
@@ -306,6 +332,7 @@ class AwaitedLog(ABC):
     view = _awaited(view)
     reconfigure = _awaited(reconfigure)
     add_shard = _awaited(add_shard)
+    add_stream_shard = _awaited(add_stream_shard)
     finalize_shard = _awaited(finalize_shard)
     replace_server = _awaited(replace_server)
     add_replica = _awaited(add_replica)

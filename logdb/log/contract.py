@@ -38,6 +38,7 @@ __all__ = [
     "Record",
     "RecordTrimmable",
     "ShardPolicy",
+    "StreamLog",
     "Subscription",
     "TraceableLog",
     "Trimmed",
@@ -310,12 +311,34 @@ class RecordTrimmable(Log, Protocol):
     """A log that can trim single records (Corfu, section 2.6). An engine that cannot raises Unavailable."""
 
     def trim_records(self, gsns: Collection[int]) -> None:
-        """Allow the log to delete these records, wherever they are in it. Once this has returned, a read of one raises
-        Trimmed, and a subscription that passes it has its GSN in `Batch.trimmed`; if this raises LogFailed, either may
-        happen. Trimming a record again has no effect.
+        """Allow the log to delete the records with these `gsns`, wherever they are. Once this has returned, a read of
+        one raises Trimmed, and a subscription that passes it has its GSN in `Batch.trimmed`; if this raises LogFailed,
+        either may happen. Trimming a record again has no effect.
 
         Raises ValueError for a GSN behind the tail, Unavailable, LogFailed.
         """
+
+
+@runtime_checkable
+class StreamLog(Log, Protocol):
+    """A log with materialized streams (vCorfu; dissertation 3.4.3): the records of a stream, such as the updates of one
+    object, are also stored together. An engine without them raises Unavailable. Streams have numbers from 1 on."""
+
+    def add_stream_shard(self) -> int:
+        """Add a shard of spare servers as stream replicas; returns its number. The streams are divided among all such
+        shards. Raises Unavailable, LogFailed."""
+
+    def append_to_streams(self, records: Sequence[Record], streams: Collection[int]) -> Sequence[int]:
+        """Append `records` to the log and to each of `streams`, at most 16, at once. Returns their GSNs.
+
+        Raises the errors of `append`; Unavailable if there is no shard of streams; ValueError."""
+
+    def read_stream(self, stream: int, gsn: int = 1, timeout: float | None = None) -> Batch:
+        """Read `stream` from `gsn` on, from one stream replica. Linearizable: the batch has all records that were in
+        the stream when this was called, in the order of the log, or as many as it has room for. The next ones are at
+        its `end` or behind.
+
+        Raises Trimmed, Corruption, Unavailable, TimeoutError after `timeout` seconds."""
 
 
 @runtime_checkable

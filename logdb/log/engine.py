@@ -344,6 +344,7 @@ class Engine:
     WrongSetting. `client` builds the core of a client.
 
     `simulation`: the module of `tests` with its faults and invariants for the simulator; only tests import it.
+    `has_streams`: its client carries out `ReadStream`, and appends to streams.
     """
 
     name: str
@@ -355,6 +356,7 @@ class Engine:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     check: Callable[[Mapping[str, Any], bool], None] = _consistent
     simulation: str
+    has_streams: bool = False
 
 
 @cache

@@ -20,6 +20,9 @@ from logdb.log.policies import ANYWHERE, Policy
 END: Final = (1 << 63) - 1
 """A GSN greater than that of any record."""
 
+MAX_STREAMS: Final = 16
+"""Maximum number of streams of an append."""
+
 RECORD_OVERHEAD_BYTES: Final = 32
 """Added to the payload of each record when limits in bytes are checked."""
 
@@ -143,6 +146,13 @@ class AddShard(NamedTuple):
     servers: tuple[int, ...]
 
 
+class AddStreamShard(NamedTuple):
+    """Add a shard of stream replicas: as `AddShard`, but `servers` may be fewer. From now on it has a part of the
+    streams."""
+
+    servers: tuple[int, ...]
+
+
 class FinalizeShard(NamedTuple):
     """Stop accepting appends after `grace` more cuts (0: immediately). Result: the number of the shard."""
 
@@ -188,7 +198,8 @@ class SetCutInterval(NamedTuple):
 
 class Append(NamedTuple):
     """Append records to the shards that the policy chooses, or to `shard`. They are ordered after every append that had
-    returned; with `after`, only after that record (`Log.append`). -> AppendResult.
+    returned; with `after`, only after that record (`Log.append`). `streams`: the streams of all of them, in an engine
+    that has streams. -> AppendResult.
 
     Unavailable: nothing was or will be appended (the shard is finalized; the deadline passed before anything was
     sent). AppendUnknown: the outcome is unknown, or only some of the records were appended. NotOfThisShard: no such
@@ -199,6 +210,7 @@ class Append(NamedTuple):
     shard: int | None = None
     deadline: int | None = None
     after: int | None = None
+    streams: tuple[int, ...] = ()
 
 
 class AppendResult(NamedTuple):
@@ -227,6 +239,16 @@ class Read(NamedTuple):
     shard: int
     deadline: int | None = None
     size: int = 0
+
+
+class ReadStream(NamedTuple):
+    """Read a stream, from `gsn` on: all records that were in it when the read began, as far as one answer has room for
+    them. -> Batch: the next ones are at its `end` or behind. Trimmed, Corruption, TimeoutError, Unavailable if the
+    engine has no streams."""
+
+    stream: int
+    gsn: int
+    deadline: int | None = None
 
 
 class Subscribe(NamedTuple):
@@ -320,6 +342,7 @@ Request = (
     Append
     | Outcome
     | Read
+    | ReadStream
     | Subscribe
     | Next
     | Expedite

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import AppendId, AppendUnknown, LogRecord, NotOfThisShard, Record, Trimmed
+from logdb.log.contract import AppendId, AppendUnknown, Batch, LogRecord, NotOfThisShard, Record, Trimmed
 from tests.sim.history import KILLED, SCATTERED, History, Operation
 from tests.sim.world import Failure
+
+SMALL_BATCH_BYTES = 500
+"""The smallest `batch_bytes` of a client."""
 
 
 @dataclass(slots=True)
@@ -124,6 +127,10 @@ def check_agreement(history: History, truth: Truth) -> dict[int, Record]:
     for following in history.followings:
         for gsn, _, record in following.records:
             add(gsn, record, f"delivered to a subscriber of {following.client}")
+    for operation in history.operations:
+        if type(operation.request) is calls.ReadStream and isinstance(operation.result, Batch):
+            for record in operation.result.records:
+                add(record.gsn, (record.tag, record.payload), f"read from a stream by {operation.client}")
     positions: dict[bytes, int] = {}
     for gsn, (_, payload) in records.items():
         if positions.setdefault(payload, gsn) != gsn:
@@ -254,6 +261,38 @@ def check_followings(history: History, truth: Truth, records: dict[int, Record])
             check_trimmed(history, following.reached, following.ended)
 
 
+def check_streams(history: History, records: dict[int, Record]) -> None:
+    """A read of a stream returns the stream's records up to its end, and ends behind all that had been appended."""
+    of_payload = {
+        payload: operation.request.streams
+        for operation in history.operations
+        if type(operation.request) is calls.Append
+        for _, payload in operation.request.records
+    }
+    by_stream: dict[int, list[int]] = {}
+    for gsn, (_, payload) in sorted(records.items()):
+        for stream in of_payload.get(payload, ()):
+            by_stream.setdefault(stream, []).append(gsn)
+    done = appends(history)
+    for operation in history.operations:
+        if type(operation.request) is not calls.ReadStream or not isinstance(operation.result, Batch):
+            continue
+        stream, batch = operation.request.stream, operation.result
+        found = {record.gsn for record in batch.records}
+        expected = {gsn for gsn in by_stream.get(stream, ()) if batch.first <= gsn < batch.end}
+        if wrong := found - expected:
+            raise Failure("a stream has its own records only", f"{operation} got {sorted(wrong)[:10]}")
+        if missed := expected - found - history.trims:
+            raise Failure("a read of a stream misses none of its records", f"{operation} missed {sorted(missed)[:10]}")
+        if sum([len(record.payload) for record in batch.records]) >= SMALL_BATCH_BYTES:
+            continue  # there may have been no room for all
+        for append in done:
+            if stream in append.request.streams and append.returned < operation.invoked:
+                late = [gsn for gsn in append.result.gsns if gsn >= batch.end]
+                if late:
+                    raise Failure("reads of streams are linearizable", f"{operation} ends before {late[:10]}")
+
+
 def check_record_trims(history: History, truth: Truth) -> None:
     """No server has a record that was trimmed by itself, once that has returned."""
     left = [gsn for gsn in sorted(history.trimmed) if gsn in truth.records]
@@ -380,6 +419,7 @@ def check_all(history: History, truth: Truth) -> None:
     check_order(history, records)
     check_followings(history, truth, records)
     check_record_trims(history, truth)
+    check_streams(history, records)
     check_reads(history, truth)
     check_tails(history, truth)
     check_points_in_time(history, truth)

@@ -286,6 +286,18 @@ class Application:
             following.reached = result.end
         self._next(subscription)
 
+    def _read_stream_done(self, operation: Operation, result: Any) -> None:
+        if isinstance(result, Batch):
+            request = operation.request
+            gsns = [record.gsn for record in result.records]
+            if (
+                result.first != request.gsn
+                or gsns != sorted(set(gsns))
+                or not all(result.first <= gsn < result.end for gsn in gsns)
+            ):
+                raise Failure("a batch of a stream is in order", f"{request!r}: {result!r}")
+            operation.reads[request.stream] = result.end
+
     def _close_done(self, operation: Operation, result: Any) -> None:
         following = self.following.pop(operation.request.subscription, None)
         if following is not None:
@@ -312,6 +324,7 @@ ANSWERS: dict[str, tuple[Any, Done]] = {
     "append": ((calls.AppendResult, Unavailable, AppendUnknown, NotOfThisShard), Application._append_done),
     "outcome": ((list, AppendUnknown), None),
     "read": ((LogRecord, Trimmed, NotOfThisShard, TimeoutError), None),
+    "read a stream": ((Batch, Trimmed), Application._read_stream_done),
     "subscribe": ((int, Trimmed), Application._subscribe_done),
     "next": ((Batch, type(None), Trimmed, StopIteration), Application._next_done),
     "expedite": ((type(None),), None),

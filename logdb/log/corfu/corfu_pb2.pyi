@@ -28,16 +28,18 @@ class Spare(_message.Message):
     def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
 
 class ShardConfig(_message.Message):
-    __slots__ = ("shard", "units", "size", "is_live")
+    __slots__ = ("shard", "units", "size", "is_live", "holds_streams")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     IS_LIVE_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_STREAMS_FIELD_NUMBER: _ClassVar[int]
     shard: int
     units: _containers.RepeatedCompositeFieldContainer[Unit]
     size: int
     is_live: bool
-    def __init__(self, shard: _Optional[int] = ..., units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ..., size: _Optional[int] = ..., is_live: _Optional[bool] = ...) -> None: ...
+    holds_streams: bool
+    def __init__(self, shard: _Optional[int] = ..., units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ..., size: _Optional[int] = ..., is_live: _Optional[bool] = ..., holds_streams: _Optional[bool] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("first", "shards")
@@ -48,7 +50,7 @@ class Range(_message.Message):
     def __init__(self, first: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class View(_message.Message):
-    __slots__ = ("version", "epoch", "shards", "next_shard", "oldest", "spares", "ranges", "start", "time", "last", "sequencer", "nonce")
+    __slots__ = ("version", "epoch", "shards", "next_shard", "oldest", "spares", "ranges", "start", "time", "last", "sequencer", "nonce", "streams")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +63,7 @@ class View(_message.Message):
     LAST_FIELD_NUMBER: _ClassVar[int]
     SEQUENCER_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     version: int
     epoch: int
     shards: _containers.RepeatedCompositeFieldContainer[ShardConfig]
@@ -73,7 +76,8 @@ class View(_message.Message):
     last: int
     sequencer: str
     nonce: int
-    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardConfig, _Mapping]]] = ..., next_shard: _Optional[int] = ..., oldest: _Optional[int] = ..., spares: _Optional[_Iterable[_Union[Spare, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., start: _Optional[int] = ..., time: _Optional[int] = ..., last: _Optional[int] = ..., sequencer: _Optional[str] = ..., nonce: _Optional[int] = ...) -> None: ...
+    streams: _containers.RepeatedCompositeFieldContainer[Range]
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardConfig, _Mapping]]] = ..., next_shard: _Optional[int] = ..., oldest: _Optional[int] = ..., spares: _Optional[_Iterable[_Union[Spare, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., start: _Optional[int] = ..., time: _Optional[int] = ..., last: _Optional[int] = ..., sequencer: _Optional[str] = ..., nonce: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Range, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("server", "nonce", "version", "sealed", "copied", "last")
@@ -196,30 +200,34 @@ class NotLeader(_message.Message):
     def __init__(self, request: _Optional[int] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class TokenRequest(_message.Message):
-    __slots__ = ("request", "epoch", "places")
+    __slots__ = ("request", "epoch", "places", "streams")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     request: int
     epoch: int
     places: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., places: _Optional[_Iterable[int]] = ...) -> None: ...
+    streams: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., places: _Optional[_Iterable[int]] = ..., streams: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TokenResponse(_message.Message):
-    __slots__ = ("request", "epoch", "first", "end", "positions", "time")
+    __slots__ = ("request", "epoch", "first", "end", "positions", "time", "previous")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     request: int
     epoch: int
     first: int
     end: int
     positions: _containers.RepeatedScalarFieldContainer[int]
     time: int
-    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ..., time: _Optional[int] = ...) -> None: ...
+    previous: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ..., time: _Optional[int] = ..., previous: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TokenRefused(_message.Message):
     __slots__ = ("request", "epoch")
@@ -230,20 +238,22 @@ class TokenRefused(_message.Message):
     def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class WriteRequest(_message.Message):
-    __slots__ = ("request", "epoch", "position", "time", "client", "sequence")
+    __slots__ = ("request", "epoch", "position", "time", "client", "sequence", "streams")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     request: int
     epoch: int
     position: int
     time: int
     client: int
     sequence: int
-    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., time: _Optional[int] = ..., client: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    streams: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., time: _Optional[int] = ..., client: _Optional[int] = ..., sequence: _Optional[int] = ..., streams: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FillRequest(_message.Message):
     __slots__ = ("request", "epoch", "position")
@@ -256,18 +266,20 @@ class FillRequest(_message.Message):
     def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Written(_message.Message):
-    __slots__ = ("request", "position", "client", "sequence", "count")
+    __slots__ = ("request", "position", "client", "sequence", "count", "streams")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     request: int
     position: int
     client: int
     sequence: int
     count: int
-    def __init__(self, request: _Optional[int] = ..., position: _Optional[int] = ..., client: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    streams: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., position: _Optional[int] = ..., client: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., streams: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Rejected(_message.Message):
     __slots__ = ("request", "why", "epoch", "oldest", "explanation")
@@ -374,21 +386,23 @@ class ReadResponse(_message.Message):
     def __init__(self, request: _Optional[int] = ..., gsn: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("position", "time", "client", "sequence", "count")
+    __slots__ = ("position", "time", "client", "sequence", "count", "streams")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     position: int
     time: int
     client: int
     sequence: int
     count: int
-    def __init__(self, position: _Optional[int] = ..., time: _Optional[int] = ..., client: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    streams: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, position: _Optional[int] = ..., time: _Optional[int] = ..., client: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., streams: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Pull(_message.Message):
-    __slots__ = ("request", "epoch", "first", "step", "end", "known", "tags", "max_bytes")
+    __slots__ = ("request", "epoch", "first", "step", "end", "known", "tags", "max_bytes", "uncommitted")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
@@ -397,6 +411,7 @@ class Pull(_message.Message):
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     request: int
     epoch: int
     first: int
@@ -405,19 +420,104 @@ class Pull(_message.Message):
     known: int
     tags: bytes
     max_bytes: int
-    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., step: _Optional[int] = ..., end: _Optional[int] = ..., known: _Optional[int] = ..., tags: _Optional[bytes] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    uncommitted: bool
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., step: _Optional[int] = ..., end: _Optional[int] = ..., known: _Optional[int] = ..., tags: _Optional[bytes] = ..., max_bytes: _Optional[int] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
 
 class Pulled(_message.Message):
-    __slots__ = ("request", "highest", "entries", "deleted")
+    __slots__ = ("request", "highest", "entries", "deleted", "uncommitted")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     request: int
     highest: int
     entries: _containers.RepeatedCompositeFieldContainer[Entry]
     deleted: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request: _Optional[int] = ..., highest: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., deleted: _Optional[_Iterable[int]] = ...) -> None: ...
+    uncommitted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., highest: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., deleted: _Optional[_Iterable[int]] = ..., uncommitted: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StreamTailRequest(_message.Message):
+    __slots__ = ("request", "epoch", "stream")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    epoch: int
+    stream: int
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., stream: _Optional[int] = ...) -> None: ...
+
+class StreamTailResponse(_message.Message):
+    __slots__ = ("request", "position")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    position: int
+    def __init__(self, request: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class CommitRequest(_message.Message):
+    __slots__ = ("request", "epoch", "position")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    epoch: int
+    position: int
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    def __init__(self, request: _Optional[int] = ...) -> None: ...
+
+class OpenRequest(_message.Message):
+    __slots__ = ("request", "epoch", "first", "end")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    epoch: int
+    first: int
+    end: int
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class OpenPositions(_message.Message):
+    __slots__ = ("request", "positions")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StreamPull(_message.Message):
+    __slots__ = ("request", "epoch", "stream", "first", "end", "max_bytes")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    epoch: int
+    stream: int
+    first: int
+    end: int
+    max_bytes: int
+    def __init__(self, request: _Optional[int] = ..., epoch: _Optional[int] = ..., stream: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class StreamPulled(_message.Message):
+    __slots__ = ("request", "end", "entries", "deleted")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    end: int
+    entries: _containers.RepeatedCompositeFieldContainer[Entry]
+    deleted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., deleted: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("request", "epoch", "gsns")
@@ -436,7 +536,7 @@ class Deleted(_message.Message):
     def __init__(self, request: _Optional[int] = ...) -> None: ...
 
 class Kinds(_message.Message):
-    __slots__ = ("corfu_report", "corfu_sequencer_report", "corfu_update", "corfu_seal", "corfu_sealed", "corfu_tail_request", "corfu_tail_response", "corfu_view_request", "corfu_view_response", "corfu_change_request", "corfu_change_response", "corfu_not_leader", "corfu_token_request", "corfu_token_response", "corfu_token_refused", "corfu_write_request", "corfu_fill_request", "corfu_written", "corfu_rejected", "corfu_highest_request", "corfu_highest_response", "corfu_time_request", "corfu_time_response", "corfu_status_request", "corfu_status", "corfu_read_request", "corfu_read_response", "corfu_pull", "corfu_pulled", "corfu_delete_request", "corfu_deleted")
+    __slots__ = ("corfu_report", "corfu_sequencer_report", "corfu_update", "corfu_seal", "corfu_sealed", "corfu_tail_request", "corfu_tail_response", "corfu_view_request", "corfu_view_response", "corfu_change_request", "corfu_change_response", "corfu_not_leader", "corfu_token_request", "corfu_token_response", "corfu_token_refused", "corfu_write_request", "corfu_fill_request", "corfu_written", "corfu_rejected", "corfu_highest_request", "corfu_highest_response", "corfu_time_request", "corfu_time_response", "corfu_status_request", "corfu_status", "corfu_read_request", "corfu_read_response", "corfu_pull", "corfu_pulled", "corfu_delete_request", "corfu_deleted", "corfu_stream_tail_request", "corfu_stream_tail_response", "corfu_commit_request", "corfu_committed", "corfu_open_request", "corfu_open_positions", "corfu_stream_pull", "corfu_stream_pulled")
     CORFU_REPORT_FIELD_NUMBER: _ClassVar[int]
     CORFU_SEQUENCER_REPORT_FIELD_NUMBER: _ClassVar[int]
     CORFU_UPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -468,6 +568,14 @@ class Kinds(_message.Message):
     CORFU_PULLED_FIELD_NUMBER: _ClassVar[int]
     CORFU_DELETE_REQUEST_FIELD_NUMBER: _ClassVar[int]
     CORFU_DELETED_FIELD_NUMBER: _ClassVar[int]
+    CORFU_STREAM_TAIL_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CORFU_STREAM_TAIL_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    CORFU_COMMIT_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CORFU_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    CORFU_OPEN_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CORFU_OPEN_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    CORFU_STREAM_PULL_FIELD_NUMBER: _ClassVar[int]
+    CORFU_STREAM_PULLED_FIELD_NUMBER: _ClassVar[int]
     corfu_report: Report
     corfu_sequencer_report: SequencerReport
     corfu_update: Update
@@ -499,4 +607,12 @@ class Kinds(_message.Message):
     corfu_pulled: Pulled
     corfu_delete_request: DeleteRequest
     corfu_deleted: Deleted
-    def __init__(self, corfu_report: _Optional[_Union[Report, _Mapping]] = ..., corfu_sequencer_report: _Optional[_Union[SequencerReport, _Mapping]] = ..., corfu_update: _Optional[_Union[Update, _Mapping]] = ..., corfu_seal: _Optional[_Union[Seal, _Mapping]] = ..., corfu_sealed: _Optional[_Union[Sealed, _Mapping]] = ..., corfu_tail_request: _Optional[_Union[TailRequest, _Mapping]] = ..., corfu_tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., corfu_view_request: _Optional[_Union[ViewRequest, _Mapping]] = ..., corfu_view_response: _Optional[_Union[ViewResponse, _Mapping]] = ..., corfu_change_request: _Optional[_Union[ChangeRequest, _Mapping]] = ..., corfu_change_response: _Optional[_Union[ChangeResponse, _Mapping]] = ..., corfu_not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., corfu_token_request: _Optional[_Union[TokenRequest, _Mapping]] = ..., corfu_token_response: _Optional[_Union[TokenResponse, _Mapping]] = ..., corfu_token_refused: _Optional[_Union[TokenRefused, _Mapping]] = ..., corfu_write_request: _Optional[_Union[WriteRequest, _Mapping]] = ..., corfu_fill_request: _Optional[_Union[FillRequest, _Mapping]] = ..., corfu_written: _Optional[_Union[Written, _Mapping]] = ..., corfu_rejected: _Optional[_Union[Rejected, _Mapping]] = ..., corfu_highest_request: _Optional[_Union[HighestRequest, _Mapping]] = ..., corfu_highest_response: _Optional[_Union[HighestResponse, _Mapping]] = ..., corfu_time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., corfu_time_response: _Optional[_Union[TimeResponse, _Mapping]] = ..., corfu_status_request: _Optional[_Union[StatusRequest, _Mapping]] = ..., corfu_status: _Optional[_Union[Status, _Mapping]] = ..., corfu_read_request: _Optional[_Union[ReadRequest, _Mapping]] = ..., corfu_read_response: _Optional[_Union[ReadResponse, _Mapping]] = ..., corfu_pull: _Optional[_Union[Pull, _Mapping]] = ..., corfu_pulled: _Optional[_Union[Pulled, _Mapping]] = ..., corfu_delete_request: _Optional[_Union[DeleteRequest, _Mapping]] = ..., corfu_deleted: _Optional[_Union[Deleted, _Mapping]] = ...) -> None: ...
+    corfu_stream_tail_request: StreamTailRequest
+    corfu_stream_tail_response: StreamTailResponse
+    corfu_commit_request: CommitRequest
+    corfu_committed: Committed
+    corfu_open_request: OpenRequest
+    corfu_open_positions: OpenPositions
+    corfu_stream_pull: StreamPull
+    corfu_stream_pulled: StreamPulled
+    def __init__(self, corfu_report: _Optional[_Union[Report, _Mapping]] = ..., corfu_sequencer_report: _Optional[_Union[SequencerReport, _Mapping]] = ..., corfu_update: _Optional[_Union[Update, _Mapping]] = ..., corfu_seal: _Optional[_Union[Seal, _Mapping]] = ..., corfu_sealed: _Optional[_Union[Sealed, _Mapping]] = ..., corfu_tail_request: _Optional[_Union[TailRequest, _Mapping]] = ..., corfu_tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., corfu_view_request: _Optional[_Union[ViewRequest, _Mapping]] = ..., corfu_view_response: _Optional[_Union[ViewResponse, _Mapping]] = ..., corfu_change_request: _Optional[_Union[ChangeRequest, _Mapping]] = ..., corfu_change_response: _Optional[_Union[ChangeResponse, _Mapping]] = ..., corfu_not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., corfu_token_request: _Optional[_Union[TokenRequest, _Mapping]] = ..., corfu_token_response: _Optional[_Union[TokenResponse, _Mapping]] = ..., corfu_token_refused: _Optional[_Union[TokenRefused, _Mapping]] = ..., corfu_write_request: _Optional[_Union[WriteRequest, _Mapping]] = ..., corfu_fill_request: _Optional[_Union[FillRequest, _Mapping]] = ..., corfu_written: _Optional[_Union[Written, _Mapping]] = ..., corfu_rejected: _Optional[_Union[Rejected, _Mapping]] = ..., corfu_highest_request: _Optional[_Union[HighestRequest, _Mapping]] = ..., corfu_highest_response: _Optional[_Union[HighestResponse, _Mapping]] = ..., corfu_time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., corfu_time_response: _Optional[_Union[TimeResponse, _Mapping]] = ..., corfu_status_request: _Optional[_Union[StatusRequest, _Mapping]] = ..., corfu_status: _Optional[_Union[Status, _Mapping]] = ..., corfu_read_request: _Optional[_Union[ReadRequest, _Mapping]] = ..., corfu_read_response: _Optional[_Union[ReadResponse, _Mapping]] = ..., corfu_pull: _Optional[_Union[Pull, _Mapping]] = ..., corfu_pulled: _Optional[_Union[Pulled, _Mapping]] = ..., corfu_delete_request: _Optional[_Union[DeleteRequest, _Mapping]] = ..., corfu_deleted: _Optional[_Union[Deleted, _Mapping]] = ..., corfu_stream_tail_request: _Optional[_Union[StreamTailRequest, _Mapping]] = ..., corfu_stream_tail_response: _Optional[_Union[StreamTailResponse, _Mapping]] = ..., corfu_commit_request: _Optional[_Union[CommitRequest, _Mapping]] = ..., corfu_committed: _Optional[_Union[Committed, _Mapping]] = ..., corfu_open_request: _Optional[_Union[OpenRequest, _Mapping]] = ..., corfu_open_positions: _Optional[_Union[OpenPositions, _Mapping]] = ..., corfu_stream_pull: _Optional[_Union[StreamPull, _Mapping]] = ..., corfu_stream_pulled: _Optional[_Union[StreamPulled, _Mapping]] = ...) -> None: ...

@@ -128,16 +128,19 @@ class NotLeader(NamedTuple):
 
 
 class TokenRequest(NamedTuple):
-    """Assign positions in `epoch`, one for each entry. `places`: the shard of each, 0 for any; at most `MAX_TOKENS`."""
+    """Assign positions in `epoch`, one for each entry. `places`: the shard of each, 0 for any; at most `MAX_TOKENS`.
+    `streams`: (index of the entry, stream) for each stream of an entry."""
 
     request: int
     epoch: int
     places: tuple[int, ...]
+    streams: tuple[tuple[int, int], ...] = ()
 
 
 class TokenResponse(NamedTuple):
     """The position of each entry, and the time of their records. The client fills the other positions from `first` to
-    `end` - 1, which were skipped to reach the requested shards."""
+    `end` - 1, which were skipped to reach the requested shards. `previous`: for each of the requested streams, the
+    position that was assigned to it before, 0 if there is none in this epoch (COR-17)."""
 
     request: int
     epoch: int
@@ -145,6 +148,7 @@ class TokenResponse(NamedTuple):
     end: int
     positions: tuple[int, ...]
     time: int
+    previous: tuple[int, ...] = ()
 
 
 class TokenRefused(NamedTuple):
@@ -154,11 +158,27 @@ class TokenRefused(NamedTuple):
     epoch: int
 
 
+class StreamTailRequest(NamedTuple):
+    """Request the last position that was assigned to a stream in `epoch`."""
+
+    request: int
+    epoch: int
+    stream: int
+
+
+class StreamTailResponse(NamedTuple):
+    """`position`: 0 if the epoch has none."""
+
+    request: int
+    position: int
+
+
 # ---- clients and storage units
 
 
 class WriteRequest(NamedTuple):
-    """Write an entry at a position. `sequence`: of the first record, numbered by its `client`. `time`: of the token."""
+    """Write an entry at a position. `sequence`: of the first record, numbered by its `client`. `time`: of the token.
+    `streams`: (stream, previous position) for each stream of the entry."""
 
     request: int
     epoch: int
@@ -166,6 +186,7 @@ class WriteRequest(NamedTuple):
     time: int
     client: int
     sequence: int
+    streams: tuple[tuple[int, int], ...]
     records: Sequence[Record]
 
 
@@ -194,13 +215,47 @@ class Deleted(NamedTuple):
 
 class Written(NamedTuple):
     """The unit has an entry at this position, durably: `count` records of `client`, numbered from `sequence` on; all 0
-    for junk. Answers `WriteRequest` and `FillRequest`, whichever entry was written first."""
+    for junk. Answers `WriteRequest` and `FillRequest`, whichever entry was written first. `streams`: of the entry; the
+    filler continues at their replicas."""
 
     request: int
     position: int
     client: int
     sequence: int
     count: int  # type: ignore[assignment]  # tuple.count is not used
+    streams: tuple[tuple[int, int], ...] = ()
+
+
+class CommitRequest(NamedTuple):
+    """All stream replicas of an entry have it: the log replica may return it to readers (COR-16)."""
+
+    request: int
+    epoch: int
+    position: int
+
+
+class Committed(NamedTuple):
+    """The log replica has set the commit bit."""
+
+    request: int
+
+
+class OpenRequest(NamedTuple):
+    """Request the positions of a unit from `first` to `end` - 1 that are not decided or not committed. `first`: at
+    which the unit joined, in the projection of the client, which fills the positions in the chains of that projection.
+    """
+
+    request: int
+    epoch: int
+    first: int
+    end: int
+
+
+class OpenPositions(NamedTuple):
+    """The first of them; none: all are committed or have junk."""
+
+    request: int
+    positions: tuple[int, ...]
 
 
 class Reason(Enum):
@@ -291,19 +346,21 @@ class ReadResponse(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry: see `Written`. `time`: of its records, ns since the epoch."""
+    """An entry: see `Written`. `time`: of its records, ns since the epoch. `streams`: see `WriteRequest`."""
 
     position: int
     time: int
     client: int
     sequence: int
     count: int  # type: ignore[assignment]  # tuple.count is not used
+    streams: tuple[tuple[int, int], ...] = ()
 
 
 class Pull(NamedTuple):
     """Request the entries at the positions `first`, `first` + `step`, and so on, before `end` (0: no end) and before
     the first one that is missing. `tags`: only records with these. If the first one is missing, the unit sends an empty
-    response as soon as it has a higher position than `known` (0: at once). Also sent by units, to copy entries."""
+    response as soon as it has a higher position than `known` (0: at once). Also sent by units, to copy entries, then
+    with `uncommitted`: for readers, an entry that is not committed is missing."""
 
     request: int
     epoch: int
@@ -313,14 +370,37 @@ class Pull(NamedTuple):
     known: int
     tags: frozenset[int] | None
     max_bytes: int
+    uncommitted: bool = False
 
 
 class Pulled(NamedTuple):
     """The entries, and the records of all of them in order. `highest`: the highest position of the unit. `deleted`: the
-    GSNs of records of these entries that were trimmed."""
+    GSNs of records of these entries that were trimmed. `uncommitted`: the positions of those that are not committed."""
 
     request: int
     highest: int
+    entries: tuple[Entry, ...]
+    deleted: tuple[int, ...] = ()
+    uncommitted: tuple[int, ...] = ()
+    records: Sequence[LogRecord] = ()
+
+
+class StreamPull(NamedTuple):
+    """Request the entries of a stream at positions from `first` to `end` - 1 of a stream replica."""
+
+    request: int
+    epoch: int
+    stream: int
+    first: int
+    end: int
+    max_bytes: int
+
+
+class StreamPulled(NamedTuple):
+    """All entries of the stream at the replica from `first` of the request to `end` - 1; otherwise as `Pulled`."""
+
+    request: int
+    end: int
     entries: tuple[Entry, ...]
     deleted: tuple[int, ...] = ()
     records: Sequence[LogRecord] = ()

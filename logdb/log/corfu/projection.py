@@ -7,6 +7,7 @@ p * ENTRY_RECORDS + i. Positions start at 1.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from logdb.cores.effects import SECOND, Address
@@ -52,17 +53,18 @@ class Spare(NamedTuple):
 
 class ShardConfig(NamedTuple):
     """A replica set. `units`: its chain, from head to tail. `size`: the number of units that it should have. `is_live`:
-    new entries are written to it."""
+    new entries are written to it. `holds_streams`: it has no positions of its own; its units are stream replicas."""
 
     shard: int
     units: tuple[Unit, ...]
     size: int
     is_live: bool
+    holds_streams: bool = False
 
     @property
     def state(self) -> ShardState:
-        """See `logdb.log.requests`."""
-        return ShardState.LIVE if self.is_live else ShardState.FINALIZED
+        """See `logdb.log.requests`. A shard of streams accepts no appends of its own."""
+        return ShardState.LIVE if self.is_live and not self.holds_streams else ShardState.FINALIZED
 
     @property
     def members(self) -> tuple[Unit, ...]:
@@ -109,7 +111,8 @@ class ShardConfig(NamedTuple):
 
 
 class Range(NamedTuple):
-    """The positions from `first` on, up to the next range, belong to these shards in turn."""
+    """The positions from `first` on, up to the next range, belong to these shards in turn. As a range of streams: at
+    these positions, the streams belong to these shards by their number."""
 
     first: int
     shards: tuple[int, ...]
@@ -127,7 +130,7 @@ class View(NamedTuple):
     """A projection. `version` grows with each change. `epoch`: its units reject messages of earlier ones. `start`: its
     sequencer assigns the positions from here on, with times from `time` on; records before have GSNs up to `last`.
     `sequencer`, `nonce`: the process that assigns positions; "" and 0 if there is none. `oldest`: the oldest readable
-    GSN.
+    GSN. `streams`: the ranges of the shards that hold streams.
     """
 
     version: int
@@ -142,14 +145,15 @@ class View(NamedTuple):
     last: int
     sequencer: Address
     nonce: int
+    streams: tuple[Range, ...] = ()
 
     def shard(self, number: int) -> ShardConfig | None:
         """A shard by its number."""
         return next((config for config in self.shards if config.shard == number), None)
 
     def live(self) -> list[ShardConfig]:
-        """The shards that new entries are written to."""
-        return [config for config in self.shards if config.is_live]
+        """The shards to which new positions belong."""
+        return [config for config in self.shards if config.is_live and not config.holds_streams]
 
     def owner(self, position: int) -> ShardConfig | None:
         """The shard of a position; None if it has none: it was trimmed, or the log has no live shard."""
@@ -158,6 +162,28 @@ class View(NamedTuple):
             return None
         first, shards = self.ranges[at]
         return self.shard(shards[(position - first) % len(shards)])
+
+    # ---- streams
+
+    def stream_shard(self, stream: int, position: int) -> int:
+        """The shard with the entries of a stream at a position and around it; 0: there is none."""
+        at = bisect_right(self.streams, position, key=lambda one: one.first) - 1
+        shards = self.streams[at].shards if at >= 0 else ()
+        return shards[stream % len(shards)] if shards else 0
+
+    def stream_end(self, position: int, limit: int) -> int:
+        """Where the streams at a position move to other shards; at most `limit`."""
+        at = bisect_right(self.streams, position, key=lambda one: one.first)
+        return min(self.streams[at].first, limit) if at < len(self.streams) else limit
+
+    def stream_chains(self, position: int, streams: Iterable[int]) -> list[tuple[Unit, ...]]:
+        """The stream replicas of an entry of these streams, by shard. One without units is empty: the entry has to
+        wait for them."""
+        numbers = sorted({self.stream_shard(stream, position) for stream in streams})
+        configs = [self.shard(number) for number in numbers]
+        return [config.chain(position) if config is not None else () for config in configs]
+
+    # ---- positions
 
     def stride(self, shard: int, position: int) -> Stride | None:
         """The positions of a shard from `position` on, in the first range that has any, up to the first one with

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from logdb.log.corfu import messages as m
 from logdb.log.corfu.projection import MAX_TOKENS, position_of
 from logdb.log.engine import Batch, Right, Wire
+from logdb.log.requests import MAX_STREAMS
 
 MAX_PULL_BYTES: Final = 16 << 20
 """Maximum size of a requested answer; larger requests are rejected."""
 
 
-def _pulled(message: m.Pulled) -> list[m.Pulled]:
-    """Only the first half of the entries: the receiver pulls the others again."""
+def _first_half(message: Any) -> Any:
+    """Only the first half of the entries of a response: the receiver pulls the others again."""
     entries = message.entries[: max(1, len(message.entries) // 2)]
     last = entries[-1].position
     deleted = tuple([gsn for gsn in message.deleted if position_of(gsn) <= last])
     records = [one for one in message.records if position_of(one.gsn) <= last]
-    return [message._replace(entries=entries, deleted=deleted, records=records)]
+    return message._replace(entries=entries, deleted=deleted, records=records)
+
+
+def _pulled(message: m.Pulled) -> list[m.Pulled]:
+    return [_first_half(message)]
+
+
+def _stream_pulled(message: m.StreamPulled) -> list[m.StreamPulled]:
+    half = _first_half(message)
+    return [half._replace(end=half.entries[-1].position + 1)]
 
 
 def _checked_pull(max_bytes: int) -> int:
     if max_bytes > MAX_PULL_BYTES:
         raise ValueError(f"a Pull of {max_bytes:,} bytes, the limit is {MAX_PULL_BYTES:,}")
     return max_bytes
+
+
+def _checked_streams(streams: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    if len(streams) > MAX_STREAMS:
+        raise ValueError(f"a WriteRequest for {len(streams):,} streams, the limit is {MAX_STREAMS:,}")
+    return streams
 
 
 def _checked_places(places: tuple[int, ...]) -> tuple[int, ...]:
@@ -49,6 +65,10 @@ CLIENT_ACCEPTS: Final = frozenset(
         m.TokenRefused,
         m.Written,
         m.Deleted,
+        m.Committed,
+        m.OpenPositions,
+        m.StreamPulled,
+        m.StreamTailResponse,
         m.Rejected,
         m.HighestResponse,
         m.TimeResponse,
@@ -67,13 +87,16 @@ WIRE: Final = Wire(
         m.WriteRequest: Batch.RECORDS,
         m.ReadResponse: Batch.STORED,
         m.Pulled: Batch.NUMBERED,
+        m.StreamPulled: Batch.NUMBERED,
     },
     field_converters={
         (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
         (m.Pull, "step"): (_checked_step, _checked_step),
+        (m.StreamPull, "max_bytes"): (_checked_pull, _checked_pull),
+        (m.WriteRequest, "streams"): (_checked_streams, _checked_streams),
         (m.TokenRequest, "places"): (_checked_places, _checked_places),
     },
-    splits={m.Pulled: ("records", _pulled)},
+    splits={m.Pulled: ("records", _pulled), m.StreamPulled: ("records", _stream_pulled)},
     sliced_fields={m.StatusRequest: "sequences"},
     client_accepts=CLIENT_ACCEPTS,
     client_sends=frozenset(
@@ -90,6 +113,10 @@ WIRE: Final = Wire(
             m.Pull,
             m.FillRequest,
             m.DeleteRequest,
+            m.CommitRequest,
+            m.OpenRequest,
+            m.StreamPull,
+            m.StreamTailRequest,
         }
     ),
     rights={
@@ -100,6 +127,10 @@ WIRE: Final = Wire(
         m.ReadRequest: Right.READ,
         m.Pull: Right.READ,
         m.FillRequest: Right.READ,
+        m.CommitRequest: Right.READ,
+        m.OpenRequest: Right.READ,
+        m.StreamPull: Right.READ,
+        m.StreamTailRequest: Right.READ,
         m.TokenRequest: Right.WRITE,
         m.WriteRequest: Right.WRITE,
         m.StatusRequest: Right.WRITE,

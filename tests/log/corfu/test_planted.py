@@ -11,14 +11,14 @@ import pytest
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient
 from logdb.log.corfu.client.reads import CompletePositions
-from logdb.log.corfu.messages import DeleteRequest, HighestRequest, Seal, Update
+from logdb.log.corfu.messages import DeleteRequest, HighestRequest, OpenRequest, Seal, Update
 from logdb.log.corfu.projection import ShardConfig, gsn_at, position_of
 from logdb.log.corfu.sequencer.sequencer import Sequencer
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness import planting
 from tests.harness.planting import Plants, Wrong
-from tests.log.corfu import test_client, test_record_trims, test_sequencer, test_state, test_unit
+from tests.log.corfu import test_client, test_record_trims, test_sequencer, test_state, test_streams, test_unit
 
 PLANTED: Plants = {}
 CAUGHT_BY: dict[str, Callable[[], None]] = {}
@@ -28,6 +28,7 @@ Right = Callable[..., Any]
 SEALED = test_unit.test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_earlier_epoch
 SKIPPED = test_unit.test_a_unit_with_an_entry_that_is_not_assigned_makes_the_sequencer_skip_it
 COPIED = test_unit.test_a_unit_reports_a_copy_when_it_is_durable
+COPIED_OPEN = test_streams.test_a_log_replica_that_has_copied_names_its_open_positions_from_before_it_joined
 NAMED = test_sequencer.test_a_sequencer_assigns_nothing_in_an_epoch_that_does_not_name_it
 GROWING = test_sequencer.test_positions_and_times_grow_and_a_repeated_request_gets_the_same
 READ = test_client.test_a_record_is_read_from_the_last_unit_unless_its_entry_is_known_to_be_complete
@@ -110,6 +111,13 @@ def delete_before_the_entry_is_copied(
     if self.store.find(position_of(message.gsns[0])) is None:
         message = message._replace(gsns=(gsn_at(self.store.positions[0]),))
     right(self, message, sender, now)
+
+
+@planted(StorageUnit, "_on_open", COPIED_OPEN)
+def skip_open_positions_from_before_it_joined(
+    right: Right, self: StorageUnit, message: OpenRequest, sender: str, now: int
+) -> None:
+    right(self, message._replace(first=max(message.first, self.copier.copied)), sender, now)
 
 
 @planted(StorageUnit, "_on_highest", SEALED)

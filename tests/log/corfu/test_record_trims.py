@@ -8,6 +8,8 @@ from logdb.cores.effects import SECOND, JournalRange
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.corfu.messages import (
+    CommitRequest,
+    Committed,
     Deleted,
     DeleteRequest,
     Entry,
@@ -24,7 +26,7 @@ from logdb.log.corfu.messages import (
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import gsn_at
+from logdb.log.corfu.projection import Range, gsn_at
 from logdb.log.corfu.storage.deleted_records import DELETED
 from logdb.log.corfu.storage.entry_store import JOURNAL
 from tests.log.corfu.client_stage import Client, shard_of, view_of
@@ -38,7 +40,7 @@ def unit_with(*counts: int) -> Scripted:
     unit = Scripted(view_of(shard_of(1, 0, 0, 0)))
     for position, count in enumerate(counts, 1):
         records = [(1, b"%d" % index) for index in range(count)]
-        unit.give("me", WriteRequest(5, 2, position, 9, 7, 10 * position, records))
+        unit.give("me", WriteRequest(5, 2, position, 9, 7, 10 * position, (), records))
     unit.sync()
     unit.sent.clear()
     return unit
@@ -210,6 +212,31 @@ def test_a_trim_begins_again_in_another_epoch() -> None:
     client.give("s13", Deleted(requests[2][1].request))
     for to, one in again:
         assert trim not in client.answers
+        client.give(to, Deleted(one.request))
+    assert client.answers[trim] == 2
+
+
+def test_a_trim_deletes_at_stream_replicas_too() -> None:
+    client, trim = ready()
+    held = shard_of(2, 0, 9)._replace(holds_streams=True)
+    view = view_of(shard_of(1, 0, 0), held, start=9, epoch=3)
+    view = view._replace(streams=(Range(1, (2,)),), ranges=(Range(1, (1,)),))
+    client.wait(SECOND)
+    client.configure(view)
+    client.take(FillRequest)
+    client.wait(SECOND)
+    written = Written(0, 3, 7, 1, 2, ((5, 0),))
+    for unit in ("s11", "s12", "s21"):
+        to, request = client.take(FillRequest)[-1]
+        assert to == unit
+        client.give(to, written._replace(request=request.request))
+    for unit in ("s11", "s12"):
+        to, commit = client.one(CommitRequest)
+        assert to == unit
+        client.give(to, Committed(commit.request))
+    requests = client.take(DeleteRequest)
+    assert [to for to, _ in requests] == ["s11", "s12", "s21", "s22"]
+    for to, one in requests:
         client.give(to, Deleted(one.request))
     assert client.answers[trim] == 2
 

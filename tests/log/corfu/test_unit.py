@@ -81,7 +81,7 @@ ALONE = ShardConfig(1, (Unit(13, "s13", 0),), 1, is_live=True)
 
 def write(position: int, records: int = 1) -> WriteRequest:
     """A write in the epoch 2."""
-    return WriteRequest(5, 2, position, 9, 7, 1, [(1, b"x")] * records)
+    return WriteRequest(5, 2, position, 9, 7, 1, (), [(1, b"x")] * records)
 
 
 def fill(position: int) -> FillRequest:

@@ -1,7 +1,7 @@
 """Corfu in the simulator (`Engine.simulation`): its clusters, faults, operations, invariants and planted bugs."""
 
 from logdb.log import engine
-from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, TrimRecords
+from logdb.log.requests import AddReplica, AddShard, AddStreamShard, FinalizeShard, ReplaceServer, TrimRecords
 from tests.sim.corfu.cluster import SHAPES, Cluster, on_nodes, shape_of
 from tests.sim.corfu.faults import AT_OTHERS, HARMLESS, Faults, trouble_of
 from tests.sim.corfu.healing import Healing
@@ -13,7 +13,7 @@ CLUSTERS = {
     "many": engine.Shape(shards=2, replicas=2, ordering=3, mapping=2, engine="corfu"),
     "masking": engine.Shape(shards=1, replicas=2, ordering=3, mapping=2, spares=2, engine="corfu"),
 }
-CHANGES = (AddShard, FinalizeShard, ReplaceServer, AddReplica, TrimRecords)
+CHANGES = (AddShard, AddStreamShard, FinalizeShard, ReplaceServer, AddReplica, TrimRecords)
 EVENTS = ("epoch begun", "unit copied its shard", "sequencer moved", "shard removed", "junk written")
 
 POLICIES = {"": Policy(replicas=2)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from logdb.cores.effects import Address
 from logdb.log import paxos
@@ -30,7 +30,7 @@ from tests.sim.world import Failure, World
 @dataclass(frozen=True, slots=True)
 class Shape(cluster.Shape):
     """`replicas`: of the auxiliary; `f`: failures that a shard survives; `sequencers`: processes, of which one assigns
-    positions."""
+    positions. `stream_shards`: shards of one stream replica each."""
 
     replicas: int = 3
     f: int = 1
@@ -39,11 +39,16 @@ class Shape(cluster.Shape):
     sequencers: int = 2
     snapshot_bytes: int = 4 << 20
     cache_bytes: int = 8 << 20
+    stream_shards: int = 0
 
     @property
     def members(self) -> int:
         """Units of a shard."""
         return self.f + 1
+
+    def under_database(self) -> Self:
+        """The same with a database on it, which uses no streams."""
+        return replace(self, clients=0, stream_shards=0)
 
 
 def shape_of(draw: random.Random) -> Shape:
@@ -60,6 +65,7 @@ def shape_of(draw: random.Random) -> Shape:
         snapshot_bytes=draw.choice((2_000, 4 << 20)),
         cache_bytes=draw.choice((0, 1_000, 8 << 20)),
         weather=weather_of(draw),
+        stream_shards=draw.choice((0, 0, 1, 2)),
     )
 
 
@@ -68,7 +74,9 @@ def on_nodes(shape: Shape, draw: random.Random) -> Shape:
     nodes = draw.choice((3, 3, 5))
     shape = replace(shape, nodes=nodes, replicas=nodes, sequencers=nodes, f=1 if nodes == 3 else shape.f)
     shards = draw.randint(1, nodes // shape.members)
-    return replace(shape, shards=shards, spares=nodes - shards * shape.members)
+    rest = nodes - shards * shape.members
+    stream_shards = min(shape.stream_shards, rest)
+    return replace(shape, shards=shards, stream_shards=stream_shards, spares=rest - stream_shards)
 
 
 def _shape(replicas: int, shards: int, f: int) -> Shape:
@@ -120,7 +128,7 @@ class Cluster(cluster.Cluster):
                 "sequencer",
                 lambda journals, rng, config=config: Sequencer(config, journals, rng),
             ).watch = self._note_assigned
-        for _ in range(self.shape.shards * self.shape.members + self.shape.spares):
+        for _ in range(self.shape.shards * self.shape.members + self.shape.stream_shards + self.shape.spares):
             self.add_storage()
 
     def add_storage(self) -> Process:
@@ -235,6 +243,10 @@ class Cluster(cluster.Cluster):
             before, self._spare_lost_at = self._spare_lost_at, self.world.now
             return self.shape.f > 0 and self.world.now > before + 8 * self.shape.heartbeat_ns
         config = self.state.shards.get(server.shard)
+        if config is not None and config.holds_streams:
+            return (
+                not spared
+            )  # it copies all from the log; but while it runs, a damaged record stops reads of its streams
         if config is None or self._saved(process)["sealed"] >= self.state.epoch:
             return False
         by_address = {one.address: one for one in self.storage}
@@ -272,6 +284,8 @@ class Cluster(cluster.Cluster):
             world.run(world.now + shape.heartbeat_ns)
         for _ in range(shape.shards):
             self.operator.do(calls.AddShard(()), limit)
+        for _ in range(shape.stream_shards):
+            self.operator.do(calls.AddStreamShard((self.view(limit).spares[0].server,)), limit)
         while not self.view(limit).sequencer:
             world.run(world.now + shape.heartbeat_ns)
 

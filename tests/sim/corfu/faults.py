@@ -22,6 +22,9 @@ from tests.sim.faults import Trouble
 from tests.sim.process import Process
 from tests.sim.workload import Application
 
+STREAMS = 4
+STREAMS_EVERY_NS = 6 * MILLISECOND
+
 
 class Faults(faults.Faults):
     """Injects faults into a cluster of Corfu until `heal`."""
@@ -38,6 +41,29 @@ class Faults(faults.Faults):
         self.losses_left = 4
         self.replicas_left = (cluster.shape.replicas - 1) // 2
         super().__init__(cluster, applications, trouble)
+        self._ends: dict[int, int] = {}
+        if cluster.shape.stream_shards:
+            self.world.after(self._wait(STREAMS_EVERY_NS), self._use_streams)
+
+    # ---- streams
+
+    def _use_streams(self, _: None) -> None:
+        """An application appends to some streams, or reads one."""
+        if self.healed:
+            return
+        self.world.after(self._wait(STREAMS_EVERY_NS), self._use_streams)
+        one = self._pick([one for one in self.applications.values() if one.process.core is not None])
+        if one is None or one.busy >= one.load.under_way:
+            return
+        if self.draw.random() < 0.6:
+            streams = tuple(self.draw.sample(range(1, STREAMS + 1), self.draw.choice((1, 1, 2, 3))))
+            self._count("append to streams")
+            one.put("append", calls.Append(one.records(), streams=streams))
+        else:
+            stream = self.draw.randint(1, STREAMS)
+            gsn = self.draw.choice((1, self._ends.get(stream, 1)))
+            self._count("read a stream")
+            one.put("read a stream", calls.ReadStream(stream, gsn), self._ends)
 
     def kill_storage(self) -> bool:
         return self._kill_one("storage")
@@ -91,7 +117,8 @@ class Faults(faults.Faults):
     def client_dies_in_mid_chain(self) -> bool:
         """A client reaches the head of a chain and not the other units, and dies after a while."""
         process = self._someone("client")
-        others = [one for config in self.cluster.state.shards.values() for one in config.units[1:]]
+        shards = self.cluster.state.shards.values()
+        others = [one for config in shards for one in config.units[not config.holds_streams :]]
         if process is None or not others:
             return False
         span = self._span()
@@ -132,7 +159,7 @@ class Faults(faults.Faults):
             number, to = self.draw.getrandbits(62), self.draw.choice(units)
             near = tail + self.draw.randrange(300)
             far = self.draw.choice((near, tail + 2 * POSITION_WINDOW, 1 << 40, (1 << 63) - 1))
-            message: Any = WriteRequest(number, state.epoch, far, 1 << 62, number, 1, [(1, b"forged")])
+            message: Any = WriteRequest(number, state.epoch, far, 1 << 62, number, 1, (), [(1, b"forged")])
             if self.draw.random() < 0.6:
                 message = FillRequest(number, state.epoch, self.draw.choice((far, near)))
             elif self.draw.random() < 0.4 and state.sequencer:
@@ -221,6 +248,15 @@ class Faults(faults.Faults):
         found = [one for one in view.shards if one.state is ShardState.LIVE]
         return calls.FinalizeShard(self.draw.choice(found).shard, self.draw.choice((0, 3))) if found else None
 
+    def add_stream_shard(self, view: View) -> Any:
+        used = self.cluster.shape.stream_shards
+        return calls.AddStreamShard((self.draw.choice(view.spares).server,)) if used and view.spares else None
+
+    def finalize_stream_shard(self, view: View) -> Any:
+        """Its streams move to the others."""
+        found = [one.shard for one in view.shards if one.holds_streams and one.is_live]
+        return calls.FinalizeShard(self.draw.choice(found), 0) if len(found) > 1 else None
+
     def replace_server(self, view: View) -> Any:
         """Of any shard; of a drained one the records are copied."""
         found = [member for one in view.shards for member in one.members]
@@ -300,6 +336,8 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "add shard": Faults.add_shard,
     "finalize shard": Faults.finalize_shard,
+    "add stream shard": Faults.add_stream_shard,
+    "finalize stream shard": Faults.finalize_stream_shard,
     "replace server": Faults.replace_server,
     "add replica": Faults.add_replica,
     "trim records": Faults.trim_records,

@@ -71,7 +71,7 @@ class Prober:
         at = max(1, position_of(view.oldest))
         while (stride := view.stride(config.shard, at)) is not None and stride.first <= position_of(tail):
             at, step, end = stride
-            pull = Pull(0, view.epoch, at, step, end, 0, None, BYTES)
+            pull = Pull(0, view.epoch, at, step, end, 0, None, BYTES, uncommitted=True)
             (pulled,) = self._ask(unit.address, [pull], Pulled, limit)
             if not pulled.entries:
                 holes = range(at, min(end or tail, position_of(tail) + 1, at + HOLES * step), step)
@@ -102,6 +102,9 @@ class Healing:
         cluster = self.cluster
         outside = [replica for replica in cluster.ordering if replica.address not in cluster.retired]
         self._wait(limit, lambda: all(map(cluster.has_joined, outside)), "replicas join again", outside)
+        for config in cluster.state.shards.values():
+            if not config.units:  # calls wait for a stream replica
+                cluster.add_storage().start()
         calls_open = cluster.operator.process.calls
         self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
         for _ in range(cluster.shape.members + 2):
@@ -134,7 +137,8 @@ class Healing:
         """The oldest record, and the records of every unit from there to `tail`."""
         cluster = self.cluster
         view = cluster.view(limit)
-        added, requested = view.next_shard - 1, cluster.operator.requested[calls.AddShard]
+        requested = sum([cluster.operator.requested[kind] for kind in (calls.AddShard, calls.AddStreamShard)])
+        added = view.next_shard - 1
         if added > requested:
             raise Failure("a change is carried out once", f"{added} shards were added, {requested} were requested")
         prober = Prober(cluster)
@@ -150,4 +154,23 @@ class Healing:
                 self.wait_for_copies(limit)
                 view = cluster.view(limit)
             else:
+                self._check_commit_bits(view)
                 return view.oldest, copies
+
+    def _check_commit_bits(self, view: View) -> None:
+        """A committed entry is on all replicas of its streams that have copied theirs (COR-16)."""
+        cores: list[Any] = [one.core for one in self.cluster.storage if one.core is not None]
+        stores = {core.server: core.store for core in cores}
+        for config in view.live():
+            for unit in config.units:
+                store = stores.get(unit.server)
+                for position in store.positions if store is not None else ():
+                    entry = store.entry(store.find(position))
+                    if not entry.streams or position in store.streams.uncommitted or gsn_at(position) < view.oldest:
+                        continue
+                    self.cluster.world.counts["committed to streams"] += 1
+                    for chain in view.stream_chains(position, [stream for stream, _ in entry.streams]):
+                        for replica in chain:
+                            other = stores.get(replica.server)
+                            if not replica.since and other is not None and other.find(position) is None:
+                                raise Failure("COR-16: a committed entry is on its stream replicas", f"{entry}")

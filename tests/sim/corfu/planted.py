@@ -10,10 +10,12 @@ from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient, Entry
 from logdb.log.corfu.client.fills import FillClient, Walk
 from logdb.log.corfu.client.record_trims import Deletion, RecordTrimClient
+from logdb.log.corfu.client.streams import EarlierEpochs, StreamClient, StreamRead
 from logdb.log.corfu.client.subscription import LogSubscription, Stream
 from logdb.log.corfu.client.tails import TailClient
 from logdb.log.corfu.messages import HighestResponse, Seal, Status, WriteRequest, Written
 from logdb.log.corfu.projection import POSITION_WINDOW, ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.sequencer.sequencer import Sequencer
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.deleted_records import DeletedRecords
 from logdb.log.corfu.storage.entry_store import EntryStore
@@ -29,11 +31,15 @@ CAUGHT_BY: dict[str, int] = {
     "believe a tail of a sealed epoch": 11,
     "believe that every entry is its own": 11,
     "believe the first tail": 1,
+    "commit before the stream replicas have it": 12,
     "copy nothing": 2,
+    "copy nothing to a stream replica": 12,
     "count junk as a record with a time": 1,
     "end a fill at the head": 1,
+    "end a stream before a missing entry": 14,
     "fill ahead of the sequencer": 164,
     "fill no hole": 5,
+    "fill no stream replica": 9,
     "fill with junk what the head has": 2,
     "find half written entries": 2,
     "forget deletions in a restart": 79,
@@ -41,6 +47,9 @@ CAUGHT_BY: dict[str, int] = {
     "join a unit as complete": 2,
     "keep units that are not sealed": 10,
     "lose the last entry of a batch": 1,
+    "name no previous position": 46,
+    "read a stream with open positions of earlier epochs": 42,
+    "read what is not committed": 51,
     "refuse what is under way": 11,
     "report a lower highest position": 10,
     "report no deleted records": 58,
@@ -108,10 +117,10 @@ def send_what_is_not_durable(right: Right, self: EntryStore, position: int) -> i
 
 
 @planted(EntryStore, "consecutive", PLANTED)
-def skip_holes(right: Right, self: EntryStore, first: int, step: int, end: int, max_bytes: int) -> Any:
+def skip_holes(right: Right, self: EntryStore, first: int, step: int, end: int, max_bytes: int, **named: bool) -> Any:
     while first <= self.highest and self.durable_at(first) is None and (not end or first + step < end):
         first += step
-    return right(self, first, step, end, max_bytes)
+    return right(self, first, step, end, max_bytes, **named)
 
 
 @planted(EntryStore, "last_at", PLANTED)
@@ -152,12 +161,57 @@ def join_a_unit_as_complete(
     right(self, shard, number, is_new=True)
 
 
+# ---- the sequencer
+
+
+@planted(Sequencer, "_assign", PLANTED)
+def name_no_previous_position(right: Right, self: Sequencer, request: Any, now: int) -> Any:
+    response = right(self, request, now)
+    return response._replace(previous=(0,) * len(response.previous))
+
+
+# ---- streams
+
+
+@planted(AppendClient, "_written", PLANTED)
+def commit_before_the_stream_replicas_have_it(right: Right, self: AppendClient, entry: Entry, answer: Written) -> None:
+    if entry.streams and entry.link + 1 == entry.log_units and self._is_own(entry, answer):
+        entry.link = len(entry.chain) - 1
+    right(self, entry, answer)
+
+
+@planted(FillClient, "_units", PLANTED)
+def fill_no_stream_replica(right: Right, self: FillClient, walk: Walk) -> Any:
+    found = right(self, walk)
+    return found if found is None or not found[1] else (found[1], found[1])
+
+
+@planted(EntryStore, "readable_at", PLANTED)
+def read_what_is_not_committed(right: Right, self: EntryStore, position: int) -> int | None:
+    return self.durable_at(position)
+
+
+@planted(EarlierEpochs, "close", PLANTED)
+def read_a_stream_with_open_positions_of_earlier_epochs(right: Right, self: EarlierEpochs, then: Any) -> None:
+    then()
+
+
+@planted(StreamClient, "_lacks", PLANTED)
+def end_a_stream_before_a_missing_entry(right: Right, self: StreamClient, read: StreamRead, position: int) -> None:
+    self._finish(read, read.next)
+
+
+@planted(Copier, "_is_own", PLANTED)
+def copy_nothing_to_a_stream_replica(right: Right, self: Copier, entry: Any) -> bool:
+    return bool(self._source == self._shard)
+
+
 # ---- a client
 
 
 @planted(RecordTrimClient, "_delete", PLANTED)
-def wait_for_one_unit_of_a_trim(right: Right, self: RecordTrimClient, one: Deletion) -> None:
-    right(self, one)
+def wait_for_one_unit_of_a_trim(right: Right, self: RecordTrimClient, one: Deletion, streams: list[int]) -> None:
+    right(self, one, streams)
     for number in sorted(one.requests)[:-1]:
         self._requests.cancel(number)
         one.requests.discard(number)

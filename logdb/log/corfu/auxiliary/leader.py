@@ -147,9 +147,10 @@ class Leader:
         """The fields of a change, with spare units where the client has named none; 0 if there are too few."""
         spares = self._spares(state, now)
         match request.kind, request.numbers:
-            case "AddShard", servers:
+            case (("AddShard" | "AddStreamShard"), servers):
                 chosen = servers or tuple(spares[: self._config.units])
-                return chosen if len(chosen) >= self._config.units else ()
+                is_enough = len(chosen) >= self._config.units or (servers and request.kind == "AddStreamShard")
+                return chosen if is_enough else ()
             case (("ReplaceServer" | "AddReplica"), (number, 0)):
                 return (number, *spares[:1]) if spares else (number, 0)
         return request.numbers
@@ -191,7 +192,7 @@ class Leader:
             if not state.nonce or (named is not None and named[0].nonce != state.nonce) or self._is_settled(now):
                 return True  # there was none, it has restarted, or it is silent
         for config in state.shards.values():
-            if not self._has_complete(config, now):
+            if not config.holds_streams and not self._has_complete(config, now):
                 continue  # nothing can be changed for it
             if any(self._is_wrong(unit, state, now) for unit in config.units):
                 return True
@@ -209,7 +210,8 @@ class Leader:
     def _can_change(self, state: ProjectionState, now: int) -> bool:
         """Whether an epoch can begin: a unit with all entries of each live shard must answer (COR-5). Otherwise sealing
         would only stop the appends."""
-        return all(self._has_complete(config, now) for config in state.shards.values() if config.is_live)
+        live = [config for config in state.shards.values() if config.is_live and not config.holds_streams]
+        return all(self._has_complete(config, now) for config in live)
 
     def _has_complete(self, config: ShardConfig, now: int) -> bool:
         return any(not unit.since and self._is_alive(unit.server, now) for unit in config.units)
@@ -232,7 +234,8 @@ class Leader:
             waits_for = [unit.server for unit in config.units if unit.server not in answers]
             if now < sealing.until and any(self._may_be_alive(server, now) for server in waits_for):
                 return
-            if config.is_live and all(unit.since or unit.server not in answers for unit in config.units):
+            has_complete = any(not unit.since and unit.server in answers for unit in config.units)
+            if config.is_live and not config.holds_streams and not has_complete:
                 return
         living = self._living_sequencers(now)
         sequencer = state.sequencer if self._has_sequencer(state, now) else next(iter(living), "")

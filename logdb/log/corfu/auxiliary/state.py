@@ -42,6 +42,7 @@ class ProjectionState:
         self.time = self.last = self.nonce = 0
         self.sequencer: Address = ""
         self.ranges: list[Range] = []
+        self.streams: list[Range] = []
         self.shards: dict[int, ShardConfig] = {}
         self.servers: dict[int, Server] = {}
         self.results: dict[int, Result] = {}
@@ -111,9 +112,9 @@ class ProjectionState:
         sealed, shards = set(command.sealed), {}
         for config in self.shards.values():
             kept = kept_of(config, sealed)
-            if not kept and config.is_live:
+            if not kept and config.is_live and not config.holds_streams:
                 return None
-            shards[config.shard] = config._replace(units=kept) if kept else config
+            shards[config.shard] = config._replace(units=kept) if kept or config.holds_streams else config
         for number, config in self.shards.items():
             for unit in config.units:
                 if unit not in shards[number].units:
@@ -129,7 +130,8 @@ class ProjectionState:
             found = self.shards.get(shard)  # None: trimmed away since the command was proposed
             if found is not None and len(found.members) < found.size and self._is_spare(server):
                 self._join(shard, server)
-        self._set_range()
+        self._set_range(self.ranges, holds_streams=False)
+        self._set_range(self.streams, holds_streams=True)
         return result
 
     def _join(self, shard: int, number: int, *, is_new: bool = False) -> None:
@@ -139,15 +141,16 @@ class ProjectionState:
         unit = Unit(number, server.address, 0 if is_new else self.start)
         self.shards[shard] = config._replace(units=(*config.units, unit))
 
-    def _set_range(self) -> None:
-        """Begin a range if the live shards have changed."""
-        live = tuple(sorted([config.shard for config in self.shards.values() if config.is_live]))
-        if self.ranges and self.ranges[-1].shards == live:
+    def _set_range(self, ranges: list[Range], *, holds_streams: bool) -> None:
+        """Begin a range if the live shards of this kind have changed."""
+        shards = self.shards.values()
+        live = tuple(sorted([one.shard for one in shards if one.is_live and one.holds_streams is holds_streams]))
+        if (ranges[-1].shards if ranges else ()) == live:
             return
-        if self.ranges and self.ranges[-1].first == self.start:
-            self.ranges.pop()
-        if not self.ranges or self.ranges[-1].shards != live:
-            self.ranges.append(Range(self.start, live))
+        if ranges and ranges[-1].first == self.start:
+            ranges.pop()
+        if not ranges or ranges[-1].shards != live:
+            ranges.append(Range(self.start, live))
 
     def _is_spare(self, number: int) -> bool:
         server = self.servers.get(number)
@@ -158,7 +161,7 @@ class ProjectionState:
     def error_of(self, kind: str, numbers: tuple[int, ...]) -> str:
         """Why a change is not possible, "" if it is. Spare units must be chosen already."""
         match kind, numbers:
-            case "AddShard", servers:
+            case (("AddShard" | "AddStreamShard"), servers):
                 if len(set(servers)) < len(servers):
                     return "a shard needs different servers"
                 return "" if servers and all(map(self._is_spare, servers)) else "there are too few spare servers"
@@ -188,10 +191,10 @@ class ProjectionState:
             return Result(request, 0, error)
         result = 0
         match kind, numbers:
-            case "AddShard", servers:
+            case (("AddShard" | "AddStreamShard"), servers):
                 result = self.next_shard
                 self.next_shard += 1
-                self.shards[result] = ShardConfig(result, (), len(servers), True)
+                self.shards[result] = ShardConfig(result, (), len(servers), True, kind == "AddStreamShard")
                 for server in servers:
                     self._join(result, server, is_new=True)
             case "FinalizeShard", (shard, _):
@@ -213,9 +216,10 @@ class ProjectionState:
         """Remove ranges that are trimmed as a whole, and finalized shards without a range."""
         self.oldest = gsn
         self.version += 1
-        while len(self.ranges) > 1 and self.ranges[1].first <= position_of(self.oldest):
-            del self.ranges[0]
-        used = {shard for one in self.ranges for shard in one.shards}
+        for ranges in (self.ranges, self.streams):
+            while len(ranges) > 1 and ranges[1].first <= position_of(self.oldest):
+                del ranges[0]
+        used = {shard for one in (*self.ranges, *self.streams) for shard in one.shards}
         for config in list(self.shards.values()):
             if config.shard not in used and not config.is_live:
                 del self.shards[config.shard]
@@ -239,6 +243,7 @@ class ProjectionState:
             self.last,
             self.sequencer,
             self.nonce,
+            tuple(self.streams),
         )
 
     # ---- snapshots
@@ -259,6 +264,7 @@ class ProjectionState:
             state.servers = {server[0]: Server(*server) for server in saved["servers"]}
             state.shards = {int(number): _config_of(fields) for number, fields in saved["shards"].items()}
             state.ranges = [Range(first, tuple(shards)) for first, shards in saved["ranges"]]
+            state.streams = [Range(first, tuple(shards)) for first, shards in saved["streams"]]
             state.results = {int(number): Result(*fields) for number, fields in saved["results"].items()}
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolViolation(f"not a snapshot of the auxiliary: {error}") from error
@@ -267,24 +273,27 @@ class ProjectionState:
     def check(self) -> None:
         """Raises AssertionError."""
         for config in self.shards.values():
-            assert any(not unit.since for unit in config.units), f"COR-5: shard {config.shard} has lost entries"
-        firsts = [one.first for one in self.ranges]
-        assert firsts == sorted(set(firsts)), "COR-3: ranges overlap"
-        assert all(first <= self.start for first in firsts), "COR-3: a range begins behind the sealed tail"
+            is_whole = config.holds_streams or any(not unit.since for unit in config.units)
+            assert is_whole, f"COR-5: shard {config.shard} has lost entries"
+        for ranges in (self.ranges, self.streams):
+            firsts = [one.first for one in ranges]
+            assert firsts == sorted(set(firsts)), "COR-3: ranges overlap"
+            assert all(first <= self.start for first in firsts), "COR-3: a range begins behind the sealed tail"
         owners = [unit.server for config in self.shards.values() for unit in config.units]
         assert len(owners) == len(set(owners)), "a unit is in two chains"
 
 
 def kept_of(config: ShardConfig, sealed: set[int]) -> tuple[Unit, ...]:
     """The chain of a shard in the next epoch: its sealed units, without those that were replaced once the others have
-    copied all. Empty if no sealed unit has all entries, so that no epoch may begin that depends on it (COR-5)."""
+    copied all. Empty if no sealed unit has all entries, so that no epoch may begin that depends on it (COR-5); stream
+    replicas copy theirs from the log."""
     kept = tuple([unit for unit in config.units if unit.server in sealed])
-    if all(unit.since for unit in kept):
+    if all(unit.since for unit in kept) and not config.holds_streams:
         return ()
     staying = tuple([unit for unit in kept if not unit.is_leaving])
     return staying if staying and not any(unit.since for unit in staying) else kept
 
 
 def _config_of(fields: list[Any]) -> ShardConfig:
-    shard, units, size, is_live = fields
-    return ShardConfig(shard, tuple([Unit(*unit) for unit in units]), size, is_live)
+    shard, units, size, is_live, holds_streams = fields
+    return ShardConfig(shard, tuple([Unit(*unit) for unit in units]), size, is_live, holds_streams)

@@ -8,7 +8,7 @@ and readers need not remember which records they have seen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from logdb.cores.context import ClientContext, PendingRequests, Timer
@@ -20,6 +20,8 @@ from logdb.log.corfu.client.auxiliary_client import AuxiliaryClient
 from logdb.log.corfu.client.fills import FillClient
 from logdb.log.corfu.client.reads import CompletePositions
 from logdb.log.corfu.messages import (
+    CommitRequest,
+    Committed,
     Reason,
     Rejected,
     Status,
@@ -42,9 +44,9 @@ BYTES_A_SECOND: Final = 8 << 20
 
 
 class PendingAppend:
-    """An append under way. `numbers`, `gsns`, `shards`: of its records, 0 until they are known. `left`: records without
-    an outcome. `refused`: those that will not be appended. `is_lost`: the outcome of some cannot be found out.
-    `waiting`: calls that wait for its outcome."""
+    """An append under way. `streams`: of all its records. `numbers`, `gsns`, `shards`: of its records, 0 until they are
+    known. `left`: records without an outcome. `refused`: those that will not be appended. `is_lost`: the outcome of
+    some cannot be found out. `waiting`: calls that wait for its outcome."""
 
     __slots__ = (
         "call",
@@ -58,11 +60,12 @@ class PendingAppend:
         "shard",
         "shards",
         "size",
+        "streams",
         "waiting",
     )
 
-    def __init__(self, call: int, records: Sequence[Record], shard: int | None) -> None:
-        self.call, self.records, self.shard = call, records, shard
+    def __init__(self, call: int, records: Sequence[Record], shard: int | None, streams: tuple[int, ...] = ()) -> None:
+        self.call, self.records, self.shard, self.streams = call, records, shard, streams
         self.size = record_bytes(records)
         self.numbers = [0] * len(records)
         self.gsns = [0] * len(records)
@@ -96,12 +99,12 @@ class Chunk:
 
 class PlaceAppender:
     """The entries of one place: a shard, or any (0). `is_fixed`: the application has chosen the shard, not the policy.
-    `collected`: chunks that are in no entry yet. `flight_bytes`: of entries under way."""
+    `streams`: of all of them. `collected`: chunks that are in no entry yet. `flight_bytes`: of entries under way."""
 
-    __slots__ = ("collected", "collected_bytes", "flight_bytes", "is_fixed", "linger", "place")
+    __slots__ = ("collected", "collected_bytes", "flight_bytes", "is_fixed", "linger", "place", "streams")
 
-    def __init__(self, place: int, is_fixed: bool) -> None:
-        self.place, self.is_fixed = place, is_fixed
+    def __init__(self, place: int, is_fixed: bool, streams: tuple[int, ...] = ()) -> None:
+        self.place, self.is_fixed, self.streams = place, is_fixed, streams
         self.collected: deque[Chunk] = deque()
         self.collected_bytes = self.flight_bytes = 0
         self.linger: Timer
@@ -109,15 +112,18 @@ class PlaceAppender:
 
 class Entry:
     """An entry under way. `appender`: that counts it; `place`: the shard that it is written to, 0: any. `position`,
-    `time`, `epoch`: of its token, 0 while it has none. `shard`, `chain`: of that position; `link`: the unit that has
-    not acknowledged it. `number`: of the open request."""
+    `time`, `epoch`, `streams`: of its token, 0 or empty while it has none. `shard`, `chain`: of that position, log
+    replicas and then stream replicas; `log_units`: the number of the log replicas; `link`: the unit that has not
+    acknowledged it. `number`: of the open request; `commits`: requests for commit bits."""
 
     __slots__ = (
         "appender",
         "chain",
         "chunks",
+        "commits",
         "epoch",
         "link",
+        "log_units",
         "number",
         "place",
         "position",
@@ -125,6 +131,7 @@ class Entry:
         "sequence",
         "shard",
         "size",
+        "streams",
         "time",
     )
 
@@ -133,8 +140,10 @@ class Entry:
         self.place = appender.place
         self.records = [chunk.append.records[index] for chunk in chunks for index in chunk.indexes]
         self.size = sum([chunk.size for chunk in chunks])
-        self.position = self.time = self.epoch = self.link = self.number = self.shard = 0
+        self.position = self.time = self.epoch = self.link = self.number = self.shard = self.log_units = 0
         self.chain: tuple[Address, ...] = ()
+        self.streams: tuple[tuple[int, int], ...] = ()
+        self.commits: set[int] = set()
 
 
 class OutcomeSearch:
@@ -175,7 +184,7 @@ class AppendClient:
         self._next = 1
         self._epoch = 0
         self._outside: deque[PendingAppend] = deque()
-        self._appenders: dict[tuple[int, bool], PlaceAppender] = {}
+        self._appenders: dict[tuple[int, bool, tuple[int, ...]], PlaceAppender] = {}
         self._unroutable: list[Chunk] = []
         self._without_token: list[Entry] = []
         self._token_requests: dict[int, list[Entry]] = {}
@@ -189,7 +198,8 @@ class AppendClient:
 
     def append(self, call: int, request: calls.Append) -> None:
         """Start an append of the application. Every position is assigned after it began, so `after` is fulfilled."""
-        append = PendingAppend(call, tuple(request.records), request.shard)
+        streams = tuple(sorted(set(request.streams)))
+        append = PendingAppend(call, tuple(request.records), request.shard, streams)
         self._context.open(call, request.deadline, lambda: self._expired(append))
         if not append.records:
             append.is_over = True
@@ -206,7 +216,7 @@ class AppendClient:
                 return
             self._outside.popleft()
             self.buffered += append.size
-            if append.shard is not None:
+            if append.shard is not None or append.streams:
                 splits: Iterable[tuple[int | None, RecordIndexes]] = ((append.shard, range(len(append.records))),)
             else:
                 splits = self.policy.split(append.records)
@@ -272,6 +282,8 @@ class AppendClient:
         live = [config.shard for config in view.live()]
         if append.is_over:
             return
+        if append.streams and view.version and not self._has_streams(chunk):
+            return
         place: int | None = 0 if live else None
         if append.shard is not None:
             if append.shard in live:
@@ -290,7 +302,7 @@ class AppendClient:
             self._unroutable.append(chunk)
             self._try_later()
             return
-        key = place, append.shard is not None
+        key = place, append.shard is not None, append.streams
         appender = self._appenders.get(key)
         if appender is None:
             appender = self._appenders[key] = PlaceAppender(*key)
@@ -298,6 +310,24 @@ class AppendClient:
         appender.collected.append(chunk)
         appender.collected_bytes += chunk.size
         self._send_collected(appender)
+
+    def _has_streams(self, chunk: Chunk) -> bool:
+        """Whether the log has shards of streams; requests a newer projection before the chunk is refused."""
+
+        def is_there() -> bool:
+            view = self._auxiliary.view
+            return all(view.stream_shard(stream, view.start) for stream in chunk.append.streams)
+
+        def answered(view: View) -> None:
+            if is_there():
+                self._route(chunk)
+            elif not chunk.append.is_over:
+                self._refuse(chunk, Unavailable("the log has no shard of streams: add one"))
+
+        if is_there():
+            return True
+        self._auxiliary.request_view(answered)
+        return False
 
     def _route_to_new(self, chunk: Chunk) -> None:
         """The projection is at least as new as the append: a shard that it does not contain does not exist."""
@@ -385,18 +415,28 @@ class AppendClient:
         """Request positions for entries of which none has one."""
         view = self._auxiliary.view
         live = {config.shard for config in view.live()}
+        lost = [
+            one for one in entries if not all(view.stream_shard(stream, view.start) for stream in one.appender.streams)
+        ]
+        for entry in lost:
+            self._give_up(entry, Unavailable("the log has no shard of streams any more"))
+        entries = [entry for entry in entries if entry not in lost]
         ready = [entry for entry in entries if live and (not entry.place or entry.place in live)]
         for entry in entries:
             if not live or (entry.place and entry.place not in live):
                 self._reroute(entry)
-        if not ready:
-            return
-        if not view.sequencer:
-            self._without_token += ready
+        waiting = [one for one in ready if not (view.sequencer and self._has_replicas(one))]
+        if waiting:
+            self._without_token += waiting
             self._try_later()
-            return
+        ready = [one for one in ready if one not in waiting]
         for at in range(0, len(ready), MAX_TOKENS):
             self._request_some(ready[at : at + MAX_TOKENS], view)
+
+    def _has_replicas(self, entry: Entry) -> bool:
+        """Whether all shards of the streams of an entry have a unit in this epoch."""
+        view = self._auxiliary.view
+        return all(view.stream_chains(view.start, entry.appender.streams))
 
     def _request_some(self, entries: list[Entry], view: View) -> None:
         """Request positions of the sequencer of a projection."""
@@ -409,22 +449,27 @@ class AppendClient:
             return view.sequencer
 
         places = tuple([entry.place for entry in entries])
-        self._requests.send(number, TokenRequest(number, view.epoch, places), choose, self._assigned)
+        streams = tuple([(index, one) for index, entry in enumerate(entries) for one in entry.appender.streams])
+        self._requests.send(number, TokenRequest(number, view.epoch, places, streams), choose, self._assigned)
 
     def _reroute(self, entry: Entry) -> None:
         """The shard of an entry that has no position accepts no entries any more."""
         live = [config.shard for config in self._auxiliary.view.live()]
         if entry.appender.is_fixed:
-            self._end(entry)
-            for chunk in entry.chunks:
-                self._refuse(chunk, Unavailable(f"shard {entry.place} is finalized"))
-            self._send_collected(entry.appender, lingered=True)
+            self._give_up(entry, Unavailable(f"shard {entry.place} is finalized"))
         elif live:
             entry.place = next((one for one in live if one >= entry.place), live[0])
             self._request_tokens([entry])
         else:
             self._without_token.append(entry)
             self._try_later()
+
+    def _give_up(self, entry: Entry, error: Exception) -> None:
+        """Refuse the records of an entry without a position."""
+        self._end(entry)
+        for chunk in entry.chunks:
+            self._refuse(chunk, error)
+        self._send_collected(entry.appender, lingered=True)
 
     def _assigned(self, answer: TokenResponse | TokenRefused, sender: Address) -> int | None:
         """The sequencer has assigned positions. They count only in its epoch (COR-6)."""
@@ -438,12 +483,15 @@ class AppendClient:
             self._auxiliary.refresh()
             self._try_later()
             return None
+        previous = iter(answer.previous)
         for entry, position in zip(entries, answer.positions, strict=True):
             config = view.owner(position)
             assert config is not None, f"COR-3: position {position} has no shard"
             entry.position, entry.time, entry.epoch = position, answer.time, answer.epoch
-            entry.chain = tuple([unit.address for unit in config.chain(position)])
-            entry.shard, entry.link = config.shard, 0
+            entry.streams = tuple([(stream, next(previous)) for stream in entry.appender.streams])
+            units, chains = config.chain(position), view.stream_chains(position, entry.appender.streams)
+            entry.chain = tuple([unit.address for chain in (units, *chains) for unit in chain])
+            entry.shard, entry.link, entry.log_units = config.shard, 0, len(units)
             self._writing[entry] = None
             self._write(entry)
         for position in sorted({*range(answer.first, answer.end)}.difference(answer.positions)):
@@ -481,7 +529,9 @@ class AppendClient:
             del self._token_requests[number]
             self._without_token += entries
         for entry in list(self._writing):
-            self._requests.cancel(entry.number)
+            for number in (entry.number, *entry.commits):
+                self._requests.cancel(number)
+            entry.commits.clear()
             self._resolve(entry)
         self._route_waiting()
 
@@ -492,11 +542,6 @@ class AppendClient:
         context = self._context
         entry.number = number = context.next_number()
         address = entry.chain[entry.link]
-
-        def choose(attempt: int) -> Address:
-            if attempt:
-                self._auxiliary.refresh()
-            return address
 
         def on_reply(answer: Written | Rejected, sender: Address) -> int | None:
             if isinstance(answer, Written):
@@ -512,10 +557,17 @@ class AppendClient:
             return context.backoff(3)
 
         request = WriteRequest(
-            number, entry.epoch, entry.position, entry.time, context.client, entry.sequence, entry.records
+            number,
+            entry.epoch,
+            entry.position,
+            entry.time,
+            context.client,
+            entry.sequence,
+            entry.streams,
+            entry.records,
         )
         late = entry.size * 1_000_000_000 // BYTES_A_SECOND
-        self._requests.send(number, request, choose, on_reply, late)
+        self._requests.send(number, request, self._to(address), on_reply, late)
 
     def _is_own(self, entry: Entry, found: Written) -> bool:
         return (found.client, found.sequence, found.count) == (
@@ -528,14 +580,43 @@ class AppendClient:
         """A unit has an entry at the position."""
         if self._is_own(entry, answer):
             entry.link += 1
-            if entry.link == len(entry.chain):
-                self._done(entry)
-            else:
+            if entry.link < len(entry.chain):
                 self._write(entry)
+            elif entry.streams:
+                self._commit(entry)
+            else:
+                self._done(entry)
         elif entry.link:
             raise ProtocolViolation(f"COR-1: position {entry.position} has two entries: {answer}")
         else:
             self._begin_again(entry)
+
+    def _commit(self, entry: Entry) -> None:
+        """All log and stream replicas have the entry: set the commit bits of the log replicas (COR-16)."""
+
+        def on_reply(answer: Committed | Rejected, sender: Address) -> int | None:
+            if isinstance(answer, Rejected) and answer.why is not Reason.TRIMMED:
+                self._auxiliary.rejected(answer)
+                return self._context.backoff(3)
+            self._requests.cancel(answer.request)
+            entry.commits.discard(answer.request)
+            if not entry.commits:
+                self._done(entry)
+            return None
+
+        for address in entry.chain[: entry.log_units]:
+            number = self._context.next_number()
+            entry.commits.add(number)
+            request = CommitRequest(number, entry.epoch, entry.position)
+            self._requests.send(number, request, self._to(address), on_reply)
+
+    def _to(self, address: Address) -> Callable[[int], Address]:
+        def choose(attempt: int) -> Address:
+            if attempt:
+                self._auxiliary.refresh()
+            return address
+
+        return choose
 
     def _resolve(self, entry: Entry) -> None:
         """The epoch of an entry is over. Find out whether it is in the log: no unit of a chain has it if the new epoch
@@ -599,7 +680,10 @@ class AppendClient:
         self._send_collected(entry.appender, lingered=True)
 
     def _end(self, entry: Entry) -> None:
-        entry.appender.flight_bytes -= entry.size
+        appender = entry.appender
+        appender.flight_bytes -= entry.size
+        if appender.streams and not appender.flight_bytes and not appender.collected:
+            self._appenders.pop((appender.place, appender.is_fixed, appender.streams), None)
 
     # ---- outcomes of appends that ended as unknown
 

@@ -1,4 +1,6 @@
-"""Filling: the entry at a position is completed along its chain, or becomes junk, so that the position is decided."""
+"""Filling: the entry at a position is completed along its chain, or becomes junk, so that the position is decided. An
+entry of streams is completed at its stream replicas, too, and is committed then (COR-16).
+"""
 
 from __future__ import annotations
 
@@ -7,21 +9,25 @@ from collections.abc import Callable
 from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Address
 from logdb.log.corfu.client.auxiliary_client import AuxiliaryClient
-from logdb.log.corfu.messages import FillRequest, Reason, Rejected, Written
-from logdb.log.corfu.projection import position_of
+from logdb.log.corfu.messages import CommitRequest, Committed, FillRequest, Reason, Rejected, Written
+from logdb.log.corfu.projection import Unit, position_of
 
 Decided = Callable[[Written | None], None]
 """Gets the decided entry of a position, or None if the position was trimmed."""
 
 
 class Walk:
-    """A fill under way. `link`: of the chain, that has not answered. `number`: of the request to it."""
+    """A fill under way. `link`: of the units, that has not answered: the log replicas, the stream replicas, and the log
+    replicas again, for their commit bits. `number`: of the request to it. `entry`: as far as it is known.
+    `is_waiting`: for a projection in which all shards of its streams have a replica."""
 
-    __slots__ = ("link", "number", "position", "then")
+    __slots__ = ("entry", "is_waiting", "link", "number", "position", "then")
 
     def __init__(self, position: int) -> None:
         self.position = position
         self.link = self.number = 0
+        self.entry: Written | None = None
+        self.is_waiting = False
         self.then: list[Decided] = []
 
 
@@ -43,22 +49,44 @@ class FillClient:
             walk.then.append(then)
             self._step(walk)
 
-    def _step(self, walk: Walk) -> None:
-        """Send the request to the next unit of the chain."""
+    def _units(self, walk: Walk) -> tuple[tuple[Unit, ...], tuple[Unit, ...]] | None:
+        """The units that get the entry, and those that get its commit bit; None if some are missing in this epoch."""
         view = self._auxiliary.view
         config = view.owner(walk.position)
-        if self._is_trimmed(walk) or config is None or not (chain := config.chain(walk.position)):
+        if config is None:
+            return (), ()
+        units = config.chain(walk.position)
+        if walk.entry is None or not walk.entry.streams:
+            return units, ()
+        chains = view.stream_chains(walk.position, [stream for stream, _ in walk.entry.streams])
+        return ((*units, *(unit for chain in chains for unit in chain)), units) if all(chains) else None
+
+    def _step(self, walk: Walk) -> None:
+        """Send the request to the next unit."""
+        found = self._units(walk)
+        if self._is_trimmed(walk) or found == ((), ()):
             self._end(walk, None)
             return
-        unit = chain[walk.link]
+        epoch = self._auxiliary.view.epoch
         walk.number = number = self._context.next_number()
+        request: FillRequest | CommitRequest = FillRequest(number, epoch, walk.position)
+        to: Address | None = None
+        walk.is_waiting = found is None
+        if found is not None:
+            fills, commits = found
+            if walk.link == len(fills) + len(commits):
+                self._end(walk, walk.entry)
+                return
+            if walk.link >= len(fills):
+                request = CommitRequest(number, epoch, walk.position)
+            to = (*fills, *commits)[walk.link].address
 
-        def choose(attempt: int) -> Address:
-            if attempt:
+        def choose(attempt: int) -> Address | None:
+            if attempt or to is None:
                 self._auxiliary.refresh()
-            return unit.address
+            return to
 
-        def on_reply(answer: Written | Rejected, sender: Address) -> int | None:
+        def on_reply(answer: Written | Committed | Rejected, sender: Address) -> int | None:
             if isinstance(answer, Rejected) and answer.why is not Reason.TRIMMED:
                 self._auxiliary.rejected(answer)
                 return self._context.backoff(3)
@@ -67,14 +95,13 @@ class FillClient:
                 self._auxiliary.trimmed(answer.oldest)
                 self._end(walk, None)
                 return None
+            if isinstance(answer, Written):
+                walk.entry = answer
             walk.link += 1
-            if walk.link == len(chain):
-                self._end(walk, answer)
-            else:
-                self._step(walk)
+            self._step(walk)
             return None
 
-        self._requests.send(number, FillRequest(number, view.epoch, walk.position), choose, on_reply)
+        self._requests.send(number, request, choose, on_reply)
 
     def _is_trimmed(self, walk: Walk) -> bool:
         return walk.position < position_of(self._auxiliary.oldest)
@@ -92,8 +119,11 @@ class FillClient:
         for walk in list(self._walks.values()):
             if is_new or self._is_trimmed(walk):
                 self._requests.cancel(walk.number)
-                walk.link = 0
+                walk.link, walk.entry = 0, None
                 if walk.position < view.start or self._is_trimmed(walk):
                     self._step(walk)
                 else:
                     del self._walks[walk.position]
+            elif walk.is_waiting:
+                self._requests.cancel(walk.number)
+                self._step(walk)

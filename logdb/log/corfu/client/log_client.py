@@ -18,6 +18,7 @@ from logdb.log.corfu.client.auxiliary_client import AuxiliaryClient
 from logdb.log.corfu.client.fills import FillClient
 from logdb.log.corfu.client.reads import CompletePositions, ReadClient
 from logdb.log.corfu.client.record_trims import RecordTrimClient
+from logdb.log.corfu.client.streams import StreamClient
 from logdb.log.corfu.client.subscription import LogSubscription
 from logdb.log.corfu.client.tails import TailClient
 from logdb.log.requests import ClientConfig
@@ -41,11 +42,13 @@ class CorfuClient:
         self._appends = AppendClient(context, requests, auxiliary, self._fills, self._complete)
         self._reads = ReadClient(context, requests, auxiliary, self._tails, self._fills, self._complete)
         self._record_trims = RecordTrimClient(context, requests, auxiliary, self._tails, self._fills)
+        self._streams = StreamClient(context, requests, auxiliary, self._tails, self._fills)
         self._subscriptions = Subscriptions(context, self._subscription)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Append: self._appends.append,
             calls.Outcome: self._appends.outcome,
             calls.Read: self._reads.read,
+            calls.ReadStream: self._streams.read,
             calls.AtTime: self._at_time,
             calls.Subscribe: self._subscriptions.subscribe,
             calls.Next: self._subscriptions.next,
@@ -88,6 +91,7 @@ class CorfuClient:
         self._appends.on_view()
         self._reads.on_view()
         self._record_trims.on_view()
+        self._streams.on_view()
         for subscription in self._subscriptions:
             subscription.on_view()
 
@@ -164,7 +168,7 @@ class CorfuClient:
         answer = self._ask(call, request.deadline, outcome_unknown(LATE))
         change = request.change
         match change:
-            case calls.AddShard(servers):
+            case calls.AddShard(servers) | calls.AddStreamShard(servers):
                 numbers = servers
             case calls.FinalizeShard() | calls.ReplaceServer() | calls.AddReplica():
                 numbers = tuple(change)

@@ -173,5 +173,5 @@ class ReadClient:
             self._end(read, NotOfThisShard(read.gsn, read.shard))
         else:
             self._context.set_timer(read.timer, self._context.now + self._context.config.answer_timeout_ns)
-            if position_of(tail) > read.position:
+            if position_of(tail) >= read.position:
                 self._fills.fill(read.position, lambda entry: None)

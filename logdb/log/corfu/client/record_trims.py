@@ -100,18 +100,21 @@ class RecordTrimClient:
             if entry is None or not entry.count:
                 self._end(one)  # the position was trimmed, or has junk
             else:
-                self._delete(one)
+                self._delete(one, [stream for stream, _ in entry.streams])
 
         self._fills.fill(one.position, decided)
 
-    def _delete(self, one: Deletion) -> None:
-        """Send the request to all units of the shard. Those that still copy the entry answer when they have it."""
+    def _delete(self, one: Deletion, streams: list[int]) -> None:
+        """Send the request to all units of the shard, and to the replicas of the streams. Units that still copy the
+        entry answer when they have it."""
         view = self._auxiliary.view
         config = view.owner(one.position)
         if config is None:
             self._end(one)
             return
-        for unit in config.units:
+        held = [view.shard(view.stream_shard(stream, one.position)) for stream in streams]
+        shards = {found.shard: found for found in (config, *held) if found is not None}
+        for unit in [unit for shard in shards.values() for unit in shard.units]:
             number = self._context.next_number()
             one.requests.add(number)
             request = DeleteRequest(number, view.epoch, one.gsns)

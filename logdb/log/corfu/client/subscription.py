@@ -135,7 +135,7 @@ class LogSubscription(Subscription):
         if shard is None or shard >= view.next_shard or view.stride(shard, self._next) is not None:
             return False
         config = view.shard(shard)
-        return config is None or not config.is_live
+        return config is None or not config.is_live or config.holds_streams
 
     def _next_batch(self) -> Batch | Exception | None:
         if self.position < self._auxiliary.oldest:
@@ -271,7 +271,7 @@ class LogSubscription(Subscription):
             return
         known = max([one.known for one in self._streams.values()])
         view = self._auxiliary.view
-        if (known <= position and position >= view.start) or self._hole == position:
+        if (known < position and position >= view.start) or self._hole == position:
             return
         self._hole, self._holes_end = position, max(known, view.start)
         wait = self._context.config.answer_timeout_ns // FILLS_AFTER

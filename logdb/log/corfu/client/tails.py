@@ -110,7 +110,8 @@ class TailClient:
 
         def ask(view: View) -> None:
             found: dict[int, int | None] = {}
-            if not view.shards:
+            shards = [config for config in view.shards if not config.holds_streams]
+            if not shards:
                 then(0)
 
             def answered(answer: TimeResponse | Rejected, sender: Address) -> int | None:
@@ -143,7 +144,7 @@ class TailClient:
             pause = Timer(restart)
             timer = Timer(again)
             self._context.set_timer(timer, self._context.now + 2 * self._context.config.answer_timeout_ns)
-            for config in view.shards:
+            for config in shards:
                 end = 0
                 for unit in reversed(config.units):  # the last unit of a chain lacks entries if it has joined late
                     number = self._context.next_number()

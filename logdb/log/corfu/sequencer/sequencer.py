@@ -23,7 +23,15 @@ from logdb.cores.effects import (
     Stop,
     TimerFired,
 )
-from logdb.log.corfu.messages import SequencerReport, TokenRefused, TokenRequest, TokenResponse, Update
+from logdb.log.corfu.messages import (
+    SequencerReport,
+    StreamTailRequest,
+    StreamTailResponse,
+    TokenRefused,
+    TokenRequest,
+    TokenResponse,
+    Update,
+)
 from logdb.log.corfu.projection import NO_VIEW
 from logdb.log.record_clock import is_beyond_any_pause
 
@@ -42,18 +50,21 @@ class SequencerConfig:
 
 class Sequencer:
     """The core of a sequencer. `epoch`: for which it assigns positions, 0 for none. `next`: the next position; `time`:
-    of the last one. `tokens`: number of positions that were assigned."""
+    of the last one. `tokens`: number of positions that were assigned. `streams`: the last position of each stream in
+    this epoch."""
 
     def __init__(self, config: SequencerConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self.config = config
         self.nonce = rng.getrandbits(62) + 1
         self.epoch = self.next = self.time = self.tokens = 0
         self.view = NO_VIEW
+        self.streams: dict[int, int] = {}
         self._responses: dict[tuple[Address, int], TokenResponse] = {}
         self._out: list[Effect] = []
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
             Update: self._on_update,
             TokenRequest: self._on_token_request,
+            StreamTailRequest: self._on_stream_tail,
         }
 
     def start(self, now: int) -> list[Effect]:
@@ -87,6 +98,7 @@ class Sequencer:
             return
         self.view = view
         self._responses.clear()
+        self.streams.clear()
         if view.nonce == self.nonce:
             self.epoch, self.next, self.time = view.epoch, view.start, view.time
         else:
@@ -97,7 +109,8 @@ class Sequencer:
         """Assign positions. A repeated request gets the same ones."""
         places = set(request.places) - {0}
         live = {config.shard for config in self.view.live()}
-        if not self.epoch or request.epoch != self.epoch or not live or not places <= live:
+        is_known = all(index < len(request.places) for index, _ in request.streams)
+        if not self.epoch or request.epoch != self.epoch or not live or not places <= live or not is_known:
             self._out.append(Send(sender, TokenRefused(request.request, self.epoch)))
             return
         response = self._responses.get((sender, request.request))
@@ -123,4 +136,18 @@ class Sequencer:
             positions.append(self.next)
             self.next += 1
         self.tokens += len(positions)
-        return TokenResponse(request.request, self.epoch, first, self.next, tuple(positions), self.time)
+        previous = []
+        for index, stream in request.streams:
+            previous.append(self.streams.get(stream, 0))
+            self.streams[stream] = positions[index]
+        return TokenResponse(
+            request.request, self.epoch, first, self.next, tuple(positions), self.time, tuple(previous)
+        )
+
+    def _on_stream_tail(self, request: StreamTailRequest, sender: Address, now: int) -> None:
+        """Answers only in the epoch of the request: another one says nothing about this one."""
+        if not self.epoch or request.epoch != self.epoch:
+            self._out.append(Send(sender, TokenRefused(request.request, self.epoch)))
+        else:
+            position = self.streams.get(request.stream, 0)
+            self._out.append(Send(sender, StreamTailResponse(request.request, position)))

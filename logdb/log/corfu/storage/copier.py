@@ -1,7 +1,8 @@
 """Copies to a unit the entries of its shard from before it joined, in the background while appends go on.
 
 An entry is copied from the last unit of its chain, where it is complete, so it cannot change any more (COR-1). A hole
-there is first filled along the chain, as a reader would do.
+there is first filled along the chain, as a reader would do. A stream replica copies the entries of its streams from all
+shards of the log.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from random import Random
 
 from logdb.cores.effects import Address, Effect, Send
 from logdb.log.contract import LogRecord
-from logdb.log.corfu.messages import FillRequest, Pull, Pulled, Rejected, Written
+from logdb.log.corfu.messages import Entry, FillRequest, Pull, Pulled, Rejected, Written
 from logdb.log.corfu.projection import Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
@@ -25,6 +26,8 @@ class Copier:
         self._number = rng.getrandbits(62)
         self._view: View | None = None
         self._shard = self._since = self._at = 0
+        self._source = 0
+        self._done: set[int] = set()
         self._link = self._asked_at = self._end = 0
         self._is_filling = False
         self.copied = 0
@@ -33,7 +36,6 @@ class Copier:
         """The unit is in this projection."""
         is_newer = self._view is None or view.epoch > self._view.epoch
         self._view, self._shard, self._since = view, shard, me.since
-        self._at = max(self._at, position_of(view.oldest))
         if is_newer:
             self._is_filling = False
             self._ask(now)
@@ -47,7 +49,7 @@ class Copier:
             self._end = self._store.next
             self.on_persisted()
             return
-        config = self._view.shard(self._shard)
+        config = self._view.shard(self._source)
         assert config is not None
         chain = config.chain(position)
         if not chain:
@@ -58,23 +60,43 @@ class Copier:
             self._link = min(self._link, len(chain) - 1)
             self._send(chain[self._link].address, FillRequest(self._number, self._view.epoch, position))
             return
-        stride = self._view.stride(self._shard, position)
+        stride = self._view.stride(self._source, position)
         assert stride is not None
-        end = min(stride.end or self._since, self._since)
-        pull = Pull(self._number, self._view.epoch, position, stride.step, end, 0, None, self._config.copy_bytes)
+        end, size = min(stride.end or self._since, self._since), self._config.copy_bytes
+        pull = Pull(self._number, self._view.epoch, position, stride.step, end, 0, None, size, uncommitted=True)
         self._send(chain[-1].address, pull)
 
     def _send(self, to: Address, message: Pull | FillRequest) -> None:
         self._out.append(Send(to, message))
 
     def _next_missing(self) -> int | None:
-        """The first position of the shard, before the one at which this unit joined, that it does not have."""
-        assert self._view is not None
-        while (stride := self._view.stride(self._shard, self._at)) is not None and stride.first < self._since:
-            if self._store.find(stride.first) is None:
-                return stride.first
-            self._at = stride.first + 1
+        """The first position that this unit may lack, before the one at which it joined."""
+        view = self._view
+        assert view is not None
+        for source in self._sources(view):
+            if source != self._source:
+                self._source, self._at = source, 0
+            self._at = max(self._at, position_of(view.oldest))
+            while (stride := view.stride(source, self._at)) is not None and stride.first < self._since:
+                if self._store.find(stride.first) is None:
+                    return stride.first
+                self._at = stride.first + 1
+            self._done.add(source)
         return None
+
+    def _sources(self, view: View) -> list[int]:
+        """The shards that still have to be copied."""
+        own = view.shard(self._shard)
+        is_of_streams = own is not None and own.holds_streams
+        shards = [one.shard for one in view.shards if not one.holds_streams] if is_of_streams else [self._shard]
+        return [one for one in shards if one not in self._done]
+
+    def _is_own(self, entry: Entry) -> bool:
+        """Whether the entry is to be copied."""
+        view, position = self._view, entry.position
+        if view is None or self._source == self._shard:
+            return True
+        return any(view.stream_shard(stream, position) == self._shard for stream, _ in entry.streams)
 
     def on_pulled(self, message: Pulled, now: int) -> bool:
         """Store the received entries. Returns whether the response was to a request of this copier."""
@@ -84,8 +106,11 @@ class Copier:
         for record in message.records:
             by_position.setdefault(position_of(record.gsn), []).append(record)
         for entry in message.entries:
-            if self._store.find(entry.position) is None and entry.position >= self._at:
-                self._store.add_copy(entry, by_position.get(entry.position, ()), message.deleted)
+            position = entry.position
+            if self._store.find(position) is None and position >= self._at and self._is_own(entry):
+                self._store.add_copy(entry, by_position.get(position, ()), message.deleted, message.uncommitted)
+        if message.entries:
+            self._at = max(self._at, message.entries[-1].position + 1)
         self._is_filling, self._link = not message.entries, 0
         self._ask(now)
         return True
@@ -94,7 +119,7 @@ class Copier:
         """A unit of the chain has the entry of a hole."""
         if message.request != self._number or self._view is None:
             return
-        config = self._view.shard(self._shard)
+        config = self._view.shard(self._source)
         self._link += 1
         if config is None or self._link >= len(config.chain(message.position)):
             self._is_filling = False

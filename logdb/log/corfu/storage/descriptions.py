@@ -1,4 +1,4 @@
-"""The descriptions of entries in the journals of a unit."""
+"""The descriptions of entries in the journals of a unit: the fields of an entry, then two for each of its streams."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 from logdb.log.corfu.messages import Entry
 
 _DESCRIBE: Final = Struct("<QQQQI")
+_STREAM: Final = Struct("<QQ")
 
 
 def describe(entry: Entry) -> bytes:
     """The bytes of a description."""
-    return _DESCRIBE.pack(*entry)
+    return _DESCRIBE.pack(*entry[:5]) + b"".join([_STREAM.pack(*one) for one in entry.streams])
 
 
 def described(payload: bytes) -> Entry:
     """The entry of a description."""
-    return Entry(*_DESCRIBE.unpack(payload))
+    streams = tuple([(stream, previous) for stream, previous in _STREAM.iter_unpack(payload[_DESCRIBE.size :])])
+    return Entry(*_DESCRIBE.unpack_from(payload))._replace(streams=streams)

@@ -1,7 +1,8 @@
 """The entries of a unit: a write-once address space over a dense journal.
 
 The journal has the records of each entry, and behind them a record that describes the entry: its position, client and
-sequence number. An entry without it is incomplete and does not count: a crash has interrupted its write.
+sequence number. An entry without it is incomplete and does not count: a crash has interrupted its write. A position
+alone says that the entry there is committed.
 
 The index has 58 bytes of memory for each entry (not for each record) that is not trimmed, and is rebuilt from the
 journal at a start. Positions arrive almost in order, so it is kept sorted.
@@ -13,6 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from struct import Struct
 from typing import Final
 
 from logdb.cores.effects import Effect, Journal, JournalRange, Persist, Trim
@@ -21,12 +23,16 @@ from logdb.log.corfu.messages import Entry
 from logdb.log.corfu.projection import gsn_at
 from logdb.log.corfu.storage.deleted_records import DeletedRecords
 from logdb.log.corfu.storage.descriptions import describe, described
+from logdb.log.corfu.storage.stream_index import StreamIndex
 from logdb.log.requests import RECORD_OVERHEAD_BYTES, record_bytes
 
 JOURNAL: Final = "entries"
 DESCRIPTION: Final = 0
 """The tag of the record behind an entry. Records of applications have other tags."""
+_COMMIT: Final = Struct("<Q")
 READ_AT_ONCE: Final = 1_000
+RUN: Final = 4_096
+"""Number of positions that are looked at together."""
 MAX_FOUND: Final = 1_000
 """Maximum number of entries in a status."""
 ENTRY_BYTES: Final = 64
@@ -38,11 +44,12 @@ GONE: Final[Record] = 1, b""
 class EntryStore:
     """`next`: the next LSN; those before `durable` are on the medium. `highest`: the highest position that was ever
     written; `last`: the GSN of its last record; `time`: the latest time of a record. `trimmed`: the last GSN that was
-    durable and trimmed. `deleted`: the records that were trimmed one by one."""
+    durable and trimmed. `deleted`: the records that were trimmed one by one. `streams`: those of the entries."""
 
     def __init__(self, out: list[Effect], cache_bytes: int) -> None:
         self._out, self._cache_bytes = out, cache_bytes
         self.deleted = DeletedRecords(out)
+        self.streams = StreamIndex()
         self._has_space = False
         self.next = self.durable = 1
         self.highest = self.last = self.trimmed = self.time = 0
@@ -59,10 +66,13 @@ class EntryStore:
         empty = {entry.position for entry in without_records}
         for entry in without_records:
             self._insert(entry, 0, 0)
+            self.streams.uncommitted.discard(entry.position)  # a trim is of a decided entry
         sizes: list[int] = []
         for at in range(0, len(journal.records), READ_AT_ONCE):
             for record in journal.records[at : at + READ_AT_ONCE]:
-                if record.tag == DESCRIPTION:
+                if record.tag == DESCRIPTION and len(record.payload) == _COMMIT.size:
+                    self.streams.uncommitted.difference_update(_COMMIT.unpack(record.payload))
+                elif record.tag == DESCRIPTION:
                     entry = described(record.payload)
                     is_known = entry.position < oldest or entry.position in empty
                     if not is_known and entry.count <= len(sizes):
@@ -75,7 +85,7 @@ class EntryStore:
 
     def _insert(self, entry: Entry, size: int, end: int) -> None:
         """Add to the index the entry whose description has the LSN `end`; 0: it has no records any more."""
-        position, time, client, sequence, count = entry
+        position, time, client, sequence, count, _ = entry
         at = bisect_left(self._positions, position)
         assert at == len(self._positions) or self._positions[at] != position, f"COR-1: {position} is written twice"
         self._positions.insert(at, position)
@@ -85,6 +95,7 @@ class EntryStore:
         self._sequences.insert(at, sequence)
         self._counts.insert(at, count)
         self._sizes.insert(at, size)
+        self.streams.add(entry)
         self.time = max(self.time, time)
         if position > self.highest:
             self.highest, self.last = position, gsn_at(position, max(0, count - 1))
@@ -101,14 +112,26 @@ class EntryStore:
         if records:
             self._keep(entry.position, records)
 
-    def add_copy(self, entry: Entry, records: Sequence[LogRecord], deleted: Collection[int]) -> None:
-        """Write an entry of another unit. `deleted`: the GSNs of records that are deleted there."""
+    def commit(self, position: int) -> None:
+        """Set the commit bit of an entry. A crash may lose it."""
+        if position in self.streams.uncommitted:
+            self.streams.uncommitted.discard(position)
+            self._out.append(Persist(JOURNAL, self.next, [(DESCRIPTION, _COMMIT.pack(position))]))
+            self.next += 1
+
+    def add_copy(
+        self, entry: Entry, records: Sequence[LogRecord], deleted: Collection[int], uncommitted: Collection[int] = ()
+    ) -> None:
+        """Write an entry of another unit. `deleted`: the GSNs of records that are deleted there; `uncommitted`: the
+        positions that are not committed there."""
         by_gsn = {record.gsn: (record.tag, record.payload) for record in records}
         gsns = range(gsn_at(entry.position), gsn_at(entry.position, entry.count))
         missing = [gsn for gsn in gsns if gsn not in by_gsn]
         assert set(missing) <= set(deleted), f"COR-1: position {entry.position} was copied without {missing}"
         self.add(entry, [by_gsn.get(gsn, GONE) for gsn in gsns])
         self.deleted.add(entry, [gsn - gsns[0] for gsn in missing])
+        if entry.position not in uncommitted:
+            self.commit(entry.position)
 
     def _keep(self, position: int, records: Sequence[Record]) -> None:
         size = record_bytes(records)
@@ -131,6 +154,7 @@ class EntryStore:
             del one[:count]
         del self._sizes[:count]
         self.deleted.forget(oldest)
+        self.streams.forget(oldest)
 
     def trim_journal(self) -> None:
         """Delete the records before the first one of the index that has records."""
@@ -172,7 +196,9 @@ class EntryStore:
 
     def entry(self, at: int) -> Entry:
         """An entry, by its index."""
-        return Entry(self._positions[at], self._times[at], self._clients[at], self._sequences[at], self._counts[at])
+        position = self._positions[at]
+        fields = position, self._times[at], self._clients[at], self._sequences[at], self._counts[at]
+        return Entry(*fields, self.streams.of(position))
 
     def end(self, at: int) -> int:
         """The LSN behind an entry, by its index: the entry is durable when all before it are."""
@@ -182,6 +208,10 @@ class EntryStore:
         """The index of the entry at a position, None if it is not durable."""
         at = self.find(position)
         return at if at is not None and self._ends[at] < self.durable else None
+
+    def readable_at(self, position: int) -> int | None:
+        """As `durable_at`, for readers: None if the entry is not committed (COR-16)."""
+        return None if position in self.streams.uncommitted else self.durable_at(position)
 
     def last_durable(self) -> int:
         """The GSN of the last durable record, or of a later one that was trimmed; 0 if there is none."""
@@ -207,19 +237,47 @@ class EntryStore:
                 high = at
         return found
 
-    def consecutive(self, first: int, step: int, end: int, max_bytes: int) -> list[Entry]:
+    def consecutive(self, first: int, step: int, end: int, max_bytes: int, *, uncommitted: bool = False) -> list[Entry]:
         """The durable entries at `first`, `first` + `step`, and so on, before `end` (0: none) and the first one that is
-        missing; at least one if there is one, and about `max_bytes` at most."""
+        missing, or not committed unless `uncommitted`; at least one if there is one, and about `max_bytes` at most."""
         found: list[Entry] = []
         size = 0
         while (not end or first < end) and (not found or size < max_bytes):
-            at = self.durable_at(first)
+            at = self.durable_at(first) if uncommitted else self.readable_at(first)
             if at is None:
                 break
             found.append(self.entry(at))
             size += self._sizes[at] + ENTRY_BYTES
             first += step
         return found
+
+    def missing(self, first: int, step: int, end: int, limit: int) -> list[int]:
+        """The positions `first`, `first` + `step`, and so on, before `end` that a reader cannot read; at most
+        `limit`. Steps over whole runs of others."""
+        found: list[int] = []
+        open_ = sorted([one for one in self.streams.uncommitted if first <= one < end])
+        while first < end and len(found) < limit:
+            run_end = min(end, first + RUN * step)
+            low, high = bisect_left(self._positions, first), bisect_left(self._positions, run_end)
+            is_full = high - low == len(range(first, run_end, step)) and max(self._ends[low:high]) < self.durable
+            if not is_full or bisect_left(open_, first) < bisect_left(open_, run_end):
+                found += [one for one in range(first, run_end, step) if self.readable_at(one) is None]
+            first += RUN * step
+        return found[:limit]
+
+    def of_stream(self, stream: int, first: int, end: int, max_bytes: int) -> tuple[list[Entry], int]:
+        """The durable entries of a stream at positions from `first` to `end` - 1, about `max_bytes` at most, and the
+        position up to which these are all."""
+        found: list[Entry] = []
+        size = 0
+        for position in self.streams.positions(stream, first, end):
+            at = self.durable_at(position)
+            if at is not None:
+                if found and size >= max_bytes:
+                    return found, position
+                found.append(self.entry(at))
+                size += self._sizes[at] + ENTRY_BYTES
+        return found, end
 
     def of_client(self, client: int, numbers: Sequence[tuple[int, int]]) -> list[Entry]:
         """The first `MAX_FOUND` durable entries with some of these records of a client. Scans the index."""

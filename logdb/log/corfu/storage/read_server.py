@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from logdb.cores.effects import Address, Effect, Send, SendRanges, SendStored, Unreadable
-from logdb.log.corfu.messages import Pull, Pulled, ReadRequest, ReadResponse, Reason, Rejected
+from logdb.log.corfu.messages import (
+    Pull,
+    Pulled,
+    ReadRequest,
+    ReadResponse,
+    Reason,
+    Rejected,
+    StreamPull,
+    StreamPulled,
+)
 from logdb.log.corfu.projection import gsn_at, position_of
 from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
 
@@ -57,7 +66,7 @@ class ReadServer:
         if message.gsn < self.oldest:
             self.reject(message.request, Reason.TRIMMED, sender)
             return True
-        at = self._store.durable_at(position)
+        at = self._store.readable_at(position)
         if at is None:
             return False
         entry, index = self._store.entry(at), message.gsn - gsn_at(position)
@@ -78,19 +87,38 @@ class ReadServer:
 
     def _pull(self, message: Pull, sender: Address) -> bool:
         size = max(1, min(message.max_bytes, PULL_BYTES))
-        entries = self._store.consecutive(message.first, message.step, message.end, size)
+        entries = self._store.consecutive(
+            message.first, message.step, message.end, size, uncommitted=message.uncommitted
+        )
         highest = position_of(self._store.last_durable())
         if not entries and message.known and highest <= message.known:
             return False
-        pulled = Pulled(message.request, highest, tuple(entries), self._store.deleted_gsns(entries))
-        cached = [self._store.cached_records(entry, message.tags) for entry in entries]
+        deleted = self._store.deleted_gsns(entries)
+        uncommitted = tuple([one.position for one in entries if one.position in self._store.streams.uncommitted])
+        self._send(sender, Pulled(message.request, highest, tuple(entries), deleted, uncommitted), message.tags)
+        return True
+
+    def _send(self, sender: Address, pulled: Pulled | StreamPulled, tags: frozenset[int] | None) -> None:
+        """Send a response with the records of its entries."""
+        cached = [self._store.cached_records(entry, tags) for entry in pulled.entries]
         if all(one is not None for one in cached):
             records = [record for one in cached if one is not None for record in one]
             self._out.append(Send(sender, pulled._replace(records=records)))
         else:
-            ranges = tuple([one for entry in entries for one in self._store.ranges_of(entry)])
-            self._out.append(SendRanges(sender, pulled, ranges, message.tags))
-        return True
+            ranges = tuple([one for entry in pulled.entries for one in self._store.ranges_of(entry)])
+            self._out.append(SendRanges(sender, pulled, ranges, tags))
+
+    def on_stream_pull(self, message: StreamPull, sender: Address) -> None:
+        """Send the entries of a stream. An entry that this unit has is on all its log replicas (COR-15)."""
+        size = max(1, min(message.max_bytes, PULL_BYTES))
+        if self.rejects(message.epoch):
+            self.reject(message.request, Reason.SEALED, sender)
+        elif message.first < position_of(self.oldest):
+            self.reject(message.request, Reason.TRIMMED, sender)
+        else:
+            entries, end = self._store.of_stream(message.stream, message.first, message.end, size)
+            deleted = self._store.deleted_gsns(entries)
+            self._send(sender, StreamPulled(message.request, end, tuple(entries), deleted), None)
 
     # ---- waiting
 

@@ -30,12 +30,16 @@ from logdb.cores.effects import (
     Unreadable,
 )
 from logdb.log.corfu.messages import (
+    CommitRequest,
+    Committed,
     Deleted,
     DeleteRequest,
     Entry,
     FillRequest,
     HighestRequest,
     HighestResponse,
+    OpenPositions,
+    OpenRequest,
     Pull,
     Pulled,
     ReadRequest,
@@ -46,6 +50,7 @@ from logdb.log.corfu.messages import (
     Sealed,
     Status,
     StatusRequest,
+    StreamPull,
     TimeRequest,
     TimeResponse,
     TokenRequest,
@@ -60,6 +65,8 @@ from logdb.log.corfu.projection import (
     NO_VIEW,
     POSITION_WINDOW,
     TIME_WINDOW_NS,
+    ShardConfig,
+    Unit,
     gsn_at,
     position_of,
 )
@@ -77,6 +84,8 @@ MAX_FETCHES: Final = 1_000
 """Maximum number of entries that are being copied for fillers."""
 MAX_HELD: Final = 1_000
 """Maximum number of messages that wait for the sequencer."""
+MAX_OPEN: Final = 256
+"""Maximum number of positions in a response to `OpenRequest`."""
 
 
 class StorageUnit:
@@ -104,6 +113,8 @@ class StorageUnit:
         self._held: list[tuple[WriteRequest | FillRequest, Address]] = []
         self._journals = frozenset(journals)
         self._copied = 0
+        self._shard = self._since = 0
+        self._closed = 1
         self._load(journals)
         self.assigned = max(1, self.store.highest + 1 - POSITION_WINDOW)
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
@@ -112,6 +123,9 @@ class StorageUnit:
             WriteRequest: self._on_write,
             FillRequest: self._on_fill,
             DeleteRequest: self._on_delete,
+            CommitRequest: self._on_commit,
+            OpenRequest: self._on_open,
+            StreamPull: self._on_stream_pull,
             Pulled: self._on_pulled,
             Written: lambda message, sender, now: self.copier.on_written(message, now),
             Rejected: self._on_rejected,
@@ -277,6 +291,7 @@ class StorageUnit:
             self._save(lambda now: self._trim_journals(oldest))
             self.reads.wake()
         if found:
+            self._shard, self._since = found[0][0], found[0][1].since
             self.copier.on_view(view, *found[0], now)
         self._report(now)
 
@@ -376,8 +391,17 @@ class StorageUnit:
             self._hold(message, sender, now)
             return
         if self.store.find(message.position) is None:
-            entry = Entry(message.position, message.time, message.client, message.sequence, len(message.records))
-            self.store.add(entry, message.records)
+            self.store.add(
+                Entry(
+                    message.position,
+                    message.time,
+                    message.client,
+                    message.sequence,
+                    len(message.records),
+                    message.streams,
+                ),
+                message.records,
+            )
         if message.position >= self.assigned + POSITION_WINDOW // 2:
             self._ask_sequencer(now)
         self._answer_written(message.request, message.position, sender)
@@ -387,7 +411,7 @@ class StorageUnit:
         at = self.store.find(position)
         assert at is not None
         entry = self.store.entry(at)
-        written = Written(request, position, entry.client, entry.sequence, entry.count)
+        written = Written(request, position, entry.client, entry.sequence, entry.count, entry.streams)
         self._when_durable(self.store.end(at), Send(sender, written))
 
     def _on_fill(self, message: FillRequest, sender: Address, now: int) -> None:
@@ -400,9 +424,9 @@ class StorageUnit:
             self._answer_written(message.request, position, sender)
         elif not self._is_assigned(message):
             self._hold(message, sender, now)
-        elif message.epoch > self.view.epoch or config is None or not config.has(self.server):
+        elif message.epoch > self.view.epoch or config is None or not self._is_in(config):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
-        elif (before := config.before(self.server, position)) is None:
+        elif (before := self._before(config, position)) is None:
             self.store.add(Entry(position, 0, 0, 0, 0), ())
             self._answer_written(message.request, position, sender)
         else:
@@ -410,9 +434,29 @@ class StorageUnit:
             self._fetches[self._number] = message, sender
             if len(self._fetches) > MAX_FETCHES:
                 del self._fetches[next(iter(self._fetches))]
-            self._out.append(
-                Send(before.address, Pull(self._number, message.epoch, position, 1, position + 1, 0, None, 1))
-            )
+            pull = Pull(self._number, message.epoch, position, 1, position + 1, 0, None, 1, uncommitted=True)
+            self._out.append(Send(before.address, pull))
+
+    def _is_in(self, config: ShardConfig) -> bool:
+        """Whether this unit has the positions of this shard, or is a stream replica, which has those of its streams."""
+        return config.has(self.server) or self._holds_streams
+
+    @property
+    def _holds_streams(self) -> bool:
+        own = self.view.shard(self._shard)
+        return own is not None and own.holds_streams
+
+    def _before(self, config: ShardConfig, position: int) -> Unit | None:
+        """The unit to copy an entry from; None: this unit is the head. Stream replicas come after all log replicas
+        (COR-15)."""
+        return config.chain(position)[-1] if self._holds_streams else config.before(self.server, position)
+
+    def _is_own(self, entry: Entry) -> bool:
+        """Whether this unit is to have the entry."""
+        view, position = self.view, entry.position
+        return not self._holds_streams or any(
+            view.stream_shard(stream, position) == self._shard for stream, _ in entry.streams
+        )
 
     def _on_pulled(self, message: Pulled, sender: Address, now: int) -> None:
         """Entries of another unit have arrived: for a filler, or for this unit, which has joined."""
@@ -423,8 +467,11 @@ class StorageUnit:
         fill, filler = fetch
         if not message.entries or self._is_rejected(fill, filler):
             return
+        if not self._is_own(message.entries[0]):
+            self.reads.reject(fill.request, Reason.ABSENT, filler)
+            return
         if self.store.find(fill.position) is None:
-            self.store.add_copy(message.entries[0], message.records, message.deleted)
+            self.store.add_copy(message.entries[0], message.records, message.deleted, message.uncommitted)
         self._answer_written(fill.request, fill.position, filler)
 
     def _on_rejected(self, message: Rejected, sender: Address, now: int) -> None:
@@ -456,6 +503,50 @@ class StorageUnit:
                 self._out.append(deleted)
             else:
                 self._deletions.append((store.deleted.next, deleted))
+
+    # ---- streams
+
+    def _on_commit(self, message: CommitRequest, sender: Address, now: int) -> None:
+        """All stream replicas have the entry."""
+        if self.reads.rejects(message.epoch):
+            self.reads.reject(message.request, Reason.SEALED, sender)
+        elif message.position < max(1, position_of(self.reads.oldest)):
+            self.reads.reject(message.request, Reason.TRIMMED, sender)
+        elif self.store.durable_at(message.position) is None:
+            self.reads.reject(message.request, Reason.BUSY, sender, f"the unit has no entry at {message.position}")
+        else:
+            self.store.commit(message.position)
+            self._out.append(Send(sender, Committed(message.request)))
+            self.reads.wake()
+
+    def _on_open(self, message: OpenRequest, sender: Address, now: int) -> None:
+        """Send the first positions of this unit in the range that are not decided, or not committed."""
+        if self.reads.rejects(message.epoch):
+            self.reads.reject(message.request, Reason.SEALED, sender)
+            return
+        if message.epoch > self.view.epoch or (message.first < self._since and self.copier.copied < self._since):
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit is not ready in this projection")
+            return
+        found = list[int]()
+        at = max(message.first, position_of(self.reads.oldest))
+        at = max(self._closed, at)
+        while len(found) < MAX_OPEN and (stride := self.view.stride(self._shard, at)) is not None:
+            at = min(stride.end or message.end, message.end)
+            found += self.store.missing(stride.first, stride.step, at, MAX_OPEN - len(found))
+            if at == message.end:
+                break
+        if not found and message.first <= self._closed:
+            self._closed = max(self._closed, message.end)
+        self._out.append(Send(sender, OpenPositions(message.request, tuple(found))))
+
+    def _on_stream_pull(self, message: StreamPull, sender: Address, now: int) -> None:
+        """A unit that still copies does not know all earlier entries (COR-18)."""
+        if message.first < self._since and self.copier.copied < self._since and not self.reads.rejects(message.epoch):
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
+        elif message.epoch > self.view.epoch:
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit does not know the projection yet")
+        else:
+            self.reads.on_stream_pull(message, sender)
 
     # ---- questions
 
