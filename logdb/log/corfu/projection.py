@@ -178,8 +178,8 @@ class View(NamedTuple):
 
     def stream_chains(self, position: int, streams: Iterable[int]) -> list[tuple[Unit, ...]]:
         """The stream replicas of an entry of these streams, by shard. One without units is empty: the entry has to
-        wait for them."""
-        numbers = sorted({self.stream_shard(stream, position) for stream in streams})
+        wait for them. Only a forged entry is of streams that have no shard; it waits for none."""
+        numbers = sorted({self.stream_shard(stream, position) for stream in streams} - {0})
         configs = [self.shard(number) for number in numbers]
         return [config.chain(position) if config is not None else () for config in configs]
 

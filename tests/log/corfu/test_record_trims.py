@@ -241,6 +241,22 @@ def test_a_trim_deletes_at_stream_replicas_too() -> None:
     assert client.answers[trim] == 2
 
 
+def test_a_forged_entry_of_a_stream_without_a_shard_is_completed_on_the_log_replicas() -> None:
+    """A fill that waited for replicas of the stream would hold back the readers of the log for ever."""
+    client, trim = ready()
+    for unit in ("s11", "s12"):
+        to, request = client.one(FillRequest)
+        assert to == unit
+        client.give(to, Written(request.request, 3, 7, 1, 2, ((5, 0),)))
+    for unit in ("s11", "s12"):
+        to, commit = client.one(CommitRequest)
+        assert to == unit
+        client.give(to, Committed(commit.request))
+    for to, one in client.take(DeleteRequest):
+        client.give(to, Deleted(one.request))
+    assert client.answers[trim] == 2
+
+
 def test_a_record_behind_the_tail_is_not_trimmed() -> None:
     client = Client()
     call = client.call(calls.Reconfigure(calls.TrimRecords((gsn_at(5),))))
