@@ -162,6 +162,24 @@ def test_a_unit_that_copies_an_entry_copies_its_deletions() -> None:
     assert unit.one(ReadResponse)[1].records == ((1, b"x"),)
 
 
+def test_a_copy_of_deleted_records_survives_a_crash_before_their_deletions_are_durable() -> None:
+    """Two journals are not durable at the same moment. The copy has nothing in the place of a deleted record."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 3), start=3))
+    _, pull = unit.one(Pull)
+    entries = (Entry(1, 1, 7, 1, 2), Entry(2, 1, 7, 3, 1))
+    gone = (gsn_at(1, 0), gsn_at(2, 0))
+    unit.give("s12", Pulled(pull.request, 2, entries, gone, records=[LogRecord(gsn_at(1, 1), 1, 1, b"x")]))
+    unit.sync(JOURNAL)
+    unit.restart()
+    unit.sync()
+    assert list(unit.core.store.positions) == [1, 2]
+    assert unit.core.store.deleted_gsns(entries) == gone
+    delete(unit, 1, 1)
+    unit.restart()
+    unit.sync()
+    assert unit.core.store.deleted_gsns(entries) == (gsn_at(1, 0), gsn_at(1, 1), gsn_at(2, 0))
+
+
 # ---- the client
 
 

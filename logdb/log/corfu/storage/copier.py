@@ -105,10 +105,11 @@ class Copier:
         by_position: dict[int, list[LogRecord]] = {}
         for record in message.records:
             by_position.setdefault(position_of(record.gsn), []).append(record)
+        deleted, uncommitted = frozenset(message.deleted), frozenset(message.uncommitted)
         for entry in message.entries:
             position = entry.position
             if self._store.find(position) is None and position >= self._at and self._is_own(entry):
-                self._store.add_copy(entry, by_position.get(position, ()), message.deleted, message.uncommitted)
+                self._store.add_copy(entry, by_position.get(position, ()), deleted, uncommitted)
         if message.entries:
             self._at = max(self._at, message.entries[-1].position + 1)
         self._is_filling, self._link = not message.entries, 0

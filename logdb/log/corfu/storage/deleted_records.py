@@ -52,6 +52,11 @@ class DeletedRecords:
         self.forget(oldest)
         return [entry for position, entry in entries.items() if position >= oldest]
 
+    def restore(self, entry: Entry, indexes: Collection[int]) -> None:
+        """These records of an entry were deleted before this unit copied it, as the other journal says."""
+        if indexes:
+            self._indexes[entry.position] = {*self.of(entry.position), *indexes}
+
     def add(self, entry: Entry, indexes: Collection[int]) -> None:
         """Delete the records of an entry with these indexes. Readers get them no more; a crash may bring them back
         before all LSNs up to here are durable."""

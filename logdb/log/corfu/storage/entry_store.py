@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -37,8 +37,8 @@ MAX_FOUND: Final = 1_000
 """Maximum number of entries in a status."""
 ENTRY_BYTES: Final = 64
 """Size of an entry without records, for limits in bytes."""
-GONE: Final[Record] = 1, b""
-"""In the place of a record that was deleted before it was copied."""
+GONE: Final[Record] = DESCRIPTION, b""
+"""In the place of a record that was deleted before it was copied. Its deletion may be durable later than this."""
 
 
 class EntryStore:
@@ -68,16 +68,23 @@ class EntryStore:
             self._insert(entry, 0, 0)
             self.streams.uncommitted.discard(entry.position)  # a trim is of a decided entry
         sizes: list[int] = []
+        gone: list[int] = []
         for at in range(0, len(journal.records), READ_AT_ONCE):
             for record in journal.records[at : at + READ_AT_ONCE]:
-                if record.tag == DESCRIPTION and len(record.payload) == _COMMIT.size:
+                if (record.tag, record.payload) == GONE:
+                    gone.append(len(sizes))
+                    sizes.append(RECORD_OVERHEAD_BYTES)
+                elif record.tag == DESCRIPTION and len(record.payload) == _COMMIT.size:
                     self.streams.uncommitted.difference_update(_COMMIT.unpack(record.payload))
                 elif record.tag == DESCRIPTION:
                     entry = described(record.payload)
                     is_known = entry.position < oldest or entry.position in empty
-                    if not is_known and entry.count <= len(sizes):
-                        self._insert(entry, sum(sizes[len(sizes) - entry.count :]), self.next)
+                    first = len(sizes) - entry.count
+                    if not is_known and first >= 0:
+                        self._insert(entry, sum(sizes[first:]), self.next)
+                        self.deleted.restore(entry, [one - first for one in gone if one >= first])
                     sizes.clear()
+                    gone.clear()
                 else:
                     sizes.append(len(record.payload) + RECORD_OVERHEAD_BYTES)
                 self.next += 1
@@ -120,14 +127,14 @@ class EntryStore:
             self.next += 1
 
     def add_copy(
-        self, entry: Entry, records: Sequence[LogRecord], deleted: Collection[int], uncommitted: Collection[int] = ()
+        self, entry: Entry, records: Sequence[LogRecord], deleted: frozenset[int], uncommitted: frozenset[int] = frozenset()
     ) -> None:
         """Write an entry of another unit. `deleted`: the GSNs of records that are deleted there; `uncommitted`: the
         positions that are not committed there."""
         by_gsn = {record.gsn: (record.tag, record.payload) for record in records}
         gsns = range(gsn_at(entry.position), gsn_at(entry.position, entry.count))
         missing = [gsn for gsn in gsns if gsn not in by_gsn]
-        assert set(missing) <= set(deleted), f"COR-1: position {entry.position} was copied without {missing}"
+        assert deleted.issuperset(missing), f"COR-1: position {entry.position} was copied without {missing}"
         self.add(entry, [by_gsn.get(gsn, GONE) for gsn in gsns])
         self.deleted.add(entry, [gsn - gsns[0] for gsn in missing])
         if entry.position not in uncommitted:

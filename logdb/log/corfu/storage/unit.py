@@ -471,7 +471,8 @@ class StorageUnit:
             self.reads.reject(fill.request, Reason.ABSENT, filler)
             return
         if self.store.find(fill.position) is None:
-            self.store.add_copy(message.entries[0], message.records, message.deleted, message.uncommitted)
+            deleted, uncommitted = frozenset(message.deleted), frozenset(message.uncommitted)
+            self.store.add_copy(message.entries[0], message.records, deleted, uncommitted)
         self._answer_written(fill.request, fill.position, filler)
 
     def _on_rejected(self, message: Rejected, sender: Address, now: int) -> None:
