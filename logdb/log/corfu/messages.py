@@ -359,7 +359,7 @@ class Entry(NamedTuple):
 class Pull(NamedTuple):
     """Request the entries at the positions `first`, `first` + `step`, and so on, before `end` (0: no end) and before
     the first one that is missing. `tags`: only records with these. If the first one is missing, the unit sends an empty
-    response as soon as it has a higher position than `known` (0: at once). Also sent by units, to copy entries, then
+    response as soon as it has an entry at `known` or behind (0: at once). Also sent by units, to copy entries, then
     with `uncommitted`: for readers, an entry that is not committed is missing."""
 
     request: int

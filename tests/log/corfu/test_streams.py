@@ -164,6 +164,20 @@ def test_a_commit_bit_that_was_not_durable_is_lost_in_a_restart() -> None:
     assert unit.core.store.durable_at(1) is not None
 
 
+def test_a_log_replica_reports_its_highest_entry_though_it_is_not_committed() -> None:
+    """Its writer may have died: a reader that waits for the tail must complete it."""
+    unit = log_replica()
+    unit.give("me", WriteRequest(5, 2, 3, 9, 7, 3, ((7, 1),), [(1, b"3")]))
+    unit.give("me", Pull(6, 2, 3, 1, 0, 3, None, 99))
+    assert not unit.take(Pulled)
+    unit.sync()
+    assert unit.one(Pulled)[1] == Pulled(6, 3, (), records=[])
+    unit.give("me", Pull(7, 2, 3, 1, 0, 4, None, 99))
+    assert not unit.take(Pulled)
+    unit.give("me", CommitRequest(9, 2, 3))
+    assert unit.one(Pulled)[1].entries == (entry(3, (7, 1)),)
+
+
 def test_a_log_replica_names_its_open_positions_before_the_epoch() -> None:
     unit = log_replica(start=6)
     unit.give("me", OpenRequest(6, 2, 1, 6))
@@ -318,6 +332,23 @@ def test_a_subscription_to_a_shard_of_streams_ends_at_once() -> None:
     call = client.call(calls.Next(client.answers[subscription]))
     client.configure(VIEW)
     assert client.answers[call] == Batch(1, calls.END, [])
+
+
+def test_a_subscription_completes_the_last_entry_whose_writer_has_died() -> None:
+    """Nothing comes after it, and `tail` has it."""
+    client = Client()
+    subscription = client.call(calls.Subscribe(gsn_at(5)))
+    call = client.call(calls.Next(client.answers[subscription]))
+    client.configure(VIEW)
+    _, pull = client.one(Pull)
+    assert (pull.first, pull.known) == (5, 5)
+    client.give("s11", Pulled(pull.request, 5, ()))
+    _, pull = client.one(Pull)
+    assert (pull.first, pull.known) == (5, 6)
+    client.wait(SECOND // 4)
+    fill_with(client, 5, Written(0, 5, 7, 5, 1, ((7, 0),)))
+    client.give("s11", Pulled(pull.request, 5, (entry(5, (7, 0)),), records=records(5)))
+    assert client.answers[call].records == records(5)
 
 
 def reading(view: View, last: int, gsn: int = 1) -> tuple[Client, int]:

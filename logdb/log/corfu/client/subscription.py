@@ -199,7 +199,7 @@ class LogSubscription(Subscription):
         stream.at, step, end = stride
         stream.number = number = self._context.next_number()
         size = max(1, min(limit // 2, self._context.config.batch_bytes))
-        known = max(stream.known, stream.at)
+        known = max(stream.known + 1, stream.at)
         pull = Pull(number, view.epoch, stream.at, step, end, known, self._tags, size)
         chain = config.chain(stream.at)
 

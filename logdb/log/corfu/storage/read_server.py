@@ -91,7 +91,7 @@ class ReadServer:
             message.first, message.step, message.end, size, uncommitted=message.uncommitted
         )
         highest = position_of(self._store.last_durable())
-        if not entries and message.known and highest <= message.known:
+        if not entries and highest < message.known:
             return False
         deleted = self._store.deleted_gsns(entries)
         uncommitted = tuple([one.position for one in entries if one.position in self._store.streams.uncommitted])
