@@ -37,7 +37,7 @@ from logdb.log.corfu.messages import (
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import Range, ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.projection import ENTRY_RECORDS, Range, ShardConfig, Unit, View, gsn_at
 from tests.log.corfu.client_stage import Client, shard_of, view_of
 from tests.log.corfu.test_sequencer import Scripted as ScriptedSequencer
 from tests.log.corfu.test_unit import Scripted
@@ -379,6 +379,22 @@ def test_a_stream_is_read_up_to_the_last_position_that_was_assigned() -> None:
     client, call = reading(VIEW, 8)
     give_stream(client, 1, 9, entry(2, (7, 0)), entry(6, (7, 0)), entry(8, (7, 6)))
     assert client.answers[call] == Batch(1, gsn_at(9), records(2, 6, 8))
+
+
+@pytest.mark.parametrize("are_trimmed", [False, True], ids=["empty records", "trimmed records"])
+def test_a_batch_of_many_small_records_has_a_limit(are_trimmed: bool) -> None:
+    client, call = reading(VIEW._replace(start=1), 99)
+    for position in range(1, 99):
+        if call in client.answers:
+            break
+        _, pull = client.one(StreamPull)
+        one = Entry(position, 9, 7, position, ENTRY_RECORDS, ((7, position - 1),))
+        gsns = range(gsn_at(position), gsn_at(position + 1))
+        found = [] if are_trimmed else [LogRecord(gsn, 9, 1, b"") for gsn in gsns]
+        trimmed = tuple(gsns) if are_trimmed else ()
+        client.give("s21", StreamPulled(pull.request, position + 1, (one,), trimmed, found))
+    batch = client.answers[call]
+    assert batch.end == gsn_at(len([*batch.records, *batch.trimmed]) // ENTRY_RECORDS + 1)
 
 
 def test_a_read_continues_in_the_middle_of_an_epoch() -> None:

@@ -36,6 +36,7 @@ from logdb.log.corfu.messages import (
     Written,
 )
 from logdb.log.corfu.projection import ShardConfig, Unit, gsn_at, position_of
+from logdb.log.requests import RECORD_OVERHEAD_BYTES
 
 FILLS_AFTER: Final = 4
 """A missing entry of a stream is filled after the answer timeout divided by this."""
@@ -316,6 +317,9 @@ class StreamClient:
         by_position: dict[int, list[LogRecord]] = {}
         for record in pulled.records:
             by_position.setdefault(position_of(record.gsn), []).append(record)
+        deleted: dict[int, list[int]] = {}
+        for gsn in pulled.deleted:
+            deleted.setdefault(position_of(gsn), []).append(gsn)
         for entry in pulled.entries:
             position = entry.position
             if position >= start:
@@ -326,8 +330,10 @@ class StreamClient:
             read.next, read.known = position + 1, max(read.known, position + 1)
             records = [one for one in by_position.get(position, ()) if one.gsn >= read.gsn]
             read.records += records
+            trimmed = [gsn for gsn in deleted.get(position, ()) if gsn >= read.gsn]
+            read.trimmed += trimmed
             read.bytes += sum([len(one.payload) for one in records])
-            read.trimmed += [gsn for gsn in pulled.deleted if position_of(gsn) == position and gsn >= read.gsn]
+            read.bytes += RECORD_OVERHEAD_BYTES * (len(records) + len(trimmed))
         read.next = max(read.next, min(pulled.end, read.known))  # behind it, the replica may have lacked entries
         if read.bytes >= self._context.config.batch_bytes and read.next <= read.last:
             self._finish(read, read.next)

@@ -127,7 +127,7 @@ class EntryStore:
             self.next += 1
 
     def add_copy(
-        self, entry: Entry, records: Sequence[LogRecord], deleted: frozenset[int], uncommitted: frozenset[int] = frozenset()
+        self, entry: Entry, records: Sequence[LogRecord], deleted: frozenset[int], uncommitted: frozenset[int]
     ) -> None:
         """Write an entry of another unit. `deleted`: the GSNs of records that are deleted there; `uncommitted`: the
         positions that are not committed there."""
