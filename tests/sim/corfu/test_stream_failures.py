@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logdb.log.corfu.storage.entry_store import EntryStore
 from tests.sim.corfu.cluster import Cluster, Shape
 from tests.sim.engine import SimulatedLog
 
@@ -70,3 +71,18 @@ def test_one_log_replica_is_not_rebuilt_so_its_loss_stops_the_log(stream_replica
             process.core.store.streams.positions(7, 0, 100) for process in cluster.storage if process.core is not None
         ]
         assert any(left) is not stream_replica
+
+
+def test_a_subscription_gets_the_last_entry_though_its_commit_bit_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bit is not synced before the append returns. Nothing is behind the entry, so no later one shows the hole."""
+    monkeypatch.setattr(EntryStore, "commit", lambda self, position: self.streams.uncommitted.discard(position))
+    with a_log(0) as log:
+        cluster: Any = log.cluster
+        log_replicas = [one.units[0].address for one in cluster.state.shards.values() if not one.holds_streams]
+        (log_replica,) = [one for one in cluster.storage if one.address in log_replicas]
+        log_replica.kill()
+        log_replica.start()
+        monkeypatch.undo()
+        batch = log.subscribe(log.tail()).poll(SOON_S)
+        assert batch is not None
+        assert [record.payload for record in batch.records] == PAYLOADS[-1:]
