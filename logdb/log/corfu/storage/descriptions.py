@@ -13,10 +13,19 @@ _STREAM: Final = Struct("<QQ")
 
 def describe(entry: Entry) -> bytes:
     """The bytes of a description."""
-    return _DESCRIBE.pack(*entry[:5]) + b"".join([_STREAM.pack(*one) for one in entry.streams])
+    return _DESCRIBE.pack(*entry[:5]) + packed(entry.streams)
 
 
 def described(payload: bytes) -> Entry:
     """The entry of a description."""
-    streams = tuple([(stream, previous) for stream, previous in _STREAM.iter_unpack(payload[_DESCRIBE.size :])])
-    return Entry(*_DESCRIBE.unpack_from(payload))._replace(streams=streams)
+    return Entry(*_DESCRIBE.unpack_from(payload))._replace(streams=unpacked(payload[_DESCRIBE.size :]))
+
+
+def packed(streams: tuple[tuple[int, int], ...]) -> bytes:
+    """The bytes of the streams of an entry, with their previous positions."""
+    return b"".join([_STREAM.pack(*one) for one in streams])
+
+
+def unpacked(streams: bytes) -> tuple[tuple[int, int], ...]:
+    """The streams in these bytes."""
+    return tuple([(stream, previous) for stream, previous in _STREAM.iter_unpack(streams)])

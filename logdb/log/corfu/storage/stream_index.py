@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left, insort
 
 from logdb.log.corfu.messages import Entry
+from logdb.log.corfu.storage.descriptions import packed, unpacked
 
 
 class StreamIndex:
@@ -16,20 +17,20 @@ class StreamIndex:
 
     def __init__(self) -> None:
         self.uncommitted: set[int] = set()
-        self._streams: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._streams: dict[int, bytes] = {}
         self._positions: dict[int, array[int]] = {}
 
     def add(self, entry: Entry) -> None:
         """Add an entry. It is not committed yet if it has streams."""
         if entry.streams:
-            self._streams[entry.position] = entry.streams
+            self._streams[entry.position] = packed(entry.streams)
             self.uncommitted.add(entry.position)
             for stream, _ in entry.streams:
                 insort(self._positions.setdefault(stream, array("Q")), entry.position)
 
     def of(self, position: int) -> tuple[tuple[int, int], ...]:
         """The streams of an entry, with the previous position of each."""
-        return self._streams.get(position, ())
+        return unpacked(self._streams.get(position, b""))
 
     def positions(self, stream: int, first: int, end: int) -> list[int]:
         """The positions of a stream from `first` to `end` - 1."""
