@@ -40,6 +40,14 @@ def _checked_pull(max_bytes: int) -> int:
 def _checked_streams(streams: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     if len(streams) > MAX_STREAMS:
         raise ValueError(f"a WriteRequest for {len(streams):,} streams, the limit is {MAX_STREAMS:,}")
+    if len({stream for stream, _ in streams}) < len(streams):
+        raise ValueError("a WriteRequest that names a stream twice")
+    return streams
+
+
+def _checked_entry_streams(streams: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    if len(streams) > MAX_TOKENS * MAX_STREAMS:
+        raise ValueError(f"a TokenRequest for {len(streams):,} streams, the limit is {MAX_TOKENS * MAX_STREAMS:,}")
     return streams
 
 
@@ -95,6 +103,7 @@ WIRE: Final = Wire(
         (m.StreamPull, "max_bytes"): (_checked_pull, _checked_pull),
         (m.WriteRequest, "streams"): (_checked_streams, _checked_streams),
         (m.TokenRequest, "places"): (_checked_places, _checked_places),
+        (m.TokenRequest, "streams"): (_checked_entry_streams, _checked_entry_streams),
     },
     splits={m.Pulled: ("records", _pulled), m.StreamPulled: ("records", _stream_pulled)},
     sliced_fields={m.StatusRequest: "sequences"},
