@@ -260,7 +260,7 @@ def test_a_trim_deletes_at_stream_replicas_too() -> None:
 
 
 def test_a_forged_entry_of_a_stream_without_a_shard_is_completed_on_the_log_replicas() -> None:
-    """A fill that waited for replicas of the stream would hold back the readers of the log for ever."""
+    """A fill that waited for replicas of the stream would never end, and hold back the readers of the log."""
     client, trim = ready()
     for unit in ("s11", "s12"):
         to, request = client.one(FillRequest)
