@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from logdb.clients.log_client import RemoteLog
 from logdb.errors import Unavailable
 from logdb.log import connect
 from logdb.log.engine import ENGINES, all_engines
@@ -139,15 +140,20 @@ class Cluster:
             deadline = time.monotonic() + READY_S
             while len(log.configuration().spares) < self.shape.storage and time.monotonic() < deadline:
                 time.sleep(0.05)
-            shards = 0
-            while shards < self.shape.shards:
-                try:
-                    log.add_shard()
-                    shards += 1
-                except Unavailable:  # on a busy machine a server may seem to have failed
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.2)
+            self.add_shards(log, self.shape.shards)
+
+    @staticmethod
+    def add_shards(log: RemoteLog, count: int) -> None:
+        """Make shards of spare servers. Raises Unavailable."""
+        deadline, shards = time.monotonic() + READY_S, 0
+        while shards < count:
+            try:
+                log.add_shard()
+                shards += 1
+            except Unavailable:  # on a busy machine a server may seem to have failed
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def pids(self) -> dict[str, list[int]]:
         """Of those that run, by role."""

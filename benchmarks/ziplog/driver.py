@@ -140,14 +140,15 @@ async def _serve(load: Load) -> Inserts:
 
 
 class Drivers:
-    """Running processes with their loads, by name. `start` begins all at once."""
+    """Running processes with their loads, by name. `start` begins all at once. `command`: reads a load as a line of
+    JSON, prints "ready", begins at the next line, and prints its results as JSON."""
 
-    def __init__(self, loads: Mapping[str, Load]) -> None:
+    def __init__(self, loads: Mapping[str, tuple[Any, ...]], command: Sequence[str] = COMMAND) -> None:
         self._processes: dict[str, subprocess.Popen[str]] = {}
         with ExitStack() as stack:
             stack.callback(self.close)
             for name, load in loads.items():
-                process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
                 self._processes[name] = process
                 self._send(process, json.dumps(load))
             for process in self._processes.values():
@@ -169,13 +170,20 @@ class Drivers:
 
     def results(self) -> dict[str, Inserts]:
         """The results of the loads, when all inserts have ended. Raises RuntimeError."""
+        outputs = self.outputs()
+        return {
+            name: Inserts([Insert(*one) for one in done], slow, failed)
+            for name, (done, slow, failed) in outputs.items()
+        }
+
+    def outputs(self) -> dict[str, Any]:
+        """What the processes have printed, when all have ended. Raises RuntimeError."""
         found = {}
         for name, process in self._processes.items():
             output, _ = process.communicate()
             if process.returncode:
                 raise RuntimeError(f"a process with clients ended with {process.returncode}")
-            done, slow, failed = json.loads(output)
-            found[name] = Inserts([Insert(*one) for one in done], slow, failed)
+            found[name] = json.loads(output)
         self._processes.clear()
         return found
 

@@ -7,23 +7,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Group
-from rich.table import Table
 
+from benchmarks.statements import Rows, markdown, name_axes, shown, statement_rows
 from benchmarks.steps import MIN_SHOWN
 from benchmarks.ziplog.measuring import BUCKET_S, SCALOG, ZIPLOG, Failure, Measured
 from benchmarks.ziplog.statements import statements
 
 NAME: Final = "ziplog"
-
-Rows = tuple[str, list[str], list[list[str]]]
-"""(title, headings, rows)."""
+TITLE: Final = "Ziplog beside Scalog and Multi-Paxos"
 
 
 def tables(found: Measured) -> list[Rows]:
     """All figures."""
-    said = [[one.where, one.says, one.ours, one.verdict] for one in statements(found)]
     return [
-        ("Statements of section 4.4", ["Where", "Statement", "Here", "Verdict"], said),
+        statement_rows("Statements of section 4.4", statements(found)),
         _commits(found),
         _messages(found),
         _points(found),
@@ -127,22 +124,7 @@ def _failure_row(what: str, one: Failure) -> list[str]:
 
 def table(found: Measured) -> Group:
     """For a terminal."""
-    shown = []
-    for title, headings, rows in tables(found):
-        one = Table(*headings, title=title)
-        for row in rows:
-            one.add_row(*row)
-        shown.append(one)
-    return Group(*shown)
-
-
-def markdown(found: Measured) -> str:
-    """The page that stays in the repository."""
-    lines = ["# Ziplog beside Scalog and Multi-Paxos", "", "`python -m benchmarks ziplog`"]
-    for title, headings, rows in tables(found):
-        lines += ["", f"## {title}", "", "| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return shown(tables(found))
 
 
 def as_json(found: Measured) -> Any:
@@ -155,7 +137,7 @@ def as_json(found: Measured) -> Any:
         },
         "commits": {**found.commits._asdict(), "steps": steps},
         "reconfigured": found.reconfigured._asdict(),
-        "statements": [{**one._asdict(), "verdict": one.verdict} for one in statements(found)],
+        "statements": [one.as_json() for one in statements(found)],
     }
 
 
@@ -187,27 +169,19 @@ def plot(found: Measured, to: Path) -> None:
         times = [at * BUCKET_S - one.happened_s for at in range(len(one.rates))]
         failed.plot(times, one.rates, drawstyle="steps-post", label=one.engine)
     access.set_xscale("log")
-    _label(fast, "4.4: share of the fast path", "inserts/s of a shard", "")
-    _label(latency, "4.5: latency of inserts", "inserts/s of a shard", "mean, ms")
-    _label(access, "4.6: sequential access", "time between inserts of a client, ms", "ms")
-    _label(failed, "4.7: a server is killed", "seconds since then", "inserts/s")
-    _label(commits, "4.8: increments of ten keys", "clients", "commits/s")
-    _label(aborted, "4.9: aborted", "commits/s", "share of transactions")
+    name_axes(fast, "4.4: share of the fast path", "inserts/s of a shard", "")
+    name_axes(latency, "4.5: latency of inserts", "inserts/s of a shard", "mean, ms")
+    name_axes(access, "4.6: sequential access", "time between inserts of a client, ms", "ms")
+    name_axes(failed, "4.7: a server is killed", "seconds since then", "inserts/s")
+    name_axes(commits, "4.8: increments of ten keys", "clients", "commits/s")
+    name_axes(aborted, "4.9: aborted", "commits/s", "share of transactions")
     figure.savefig(to, dpi=110)
     plt.close(figure)
-
-
-def _label(axis: Any, title: str, x: str, y: str) -> None:
-    axis.set_title(title, fontsize=9)
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.set_ylim(bottom=0)
-    axis.legend(fontsize=7)
 
 
 def write(found: Measured, to: Path) -> None:
     """ziplog.json, .md and .png."""
     to.mkdir(parents=True, exist_ok=True)
     (to / f"{NAME}.json").write_text(json.dumps(as_json(found)) + "\n")
-    (to / f"{NAME}.md").write_text(markdown(found))
+    (to / f"{NAME}.md").write_text(markdown(TITLE, "python -m benchmarks ziplog", tables(found)))
     plot(found, to / f"{NAME}.png")
