@@ -430,6 +430,23 @@ def ziplog_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
         ziplog_report.write(found, to)
 
 
+@main.command("corfu")
+@QUICK_RUN
+@AS_JSON
+@SCRATCH
+@writes("corfu.json, .md and .png")
+def corfu_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """Corfu beside Scalog, Multi-Paxos and Ziplog: the figures of its paper, and of those on Scalog and vCorfu."""
+    from benchmarks.corfu import effort, measuring
+    from benchmarks.corfu import report as corfu_report
+
+    with working_in(scratch) as (directory, progress):
+        found = measuring.measure(directory, effort.QUICK if quick else effort.FULL, progress)
+    show(corfu_report.as_json(found), corfu_report.table(found), as_json, 160)
+    if to is not None:
+        corfu_report.write(found, to)
+
+
 @main.command("log-cluster")
 @QUICK_RUN
 @AS_JSON

@@ -145,6 +145,7 @@ def test_an_import_that_points_up_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 MEASURES_AN_ENGINE = {
+    "benchmarks.corfu.positions",
     "benchmarks.cuts",
     "benchmarks.log_client",
     "benchmarks.storage_server",

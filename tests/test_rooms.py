@@ -80,6 +80,7 @@ def test_every_bridge_is_used() -> None:
 
 QUOTES_AN_ENGINE = {
     "benchmarks/test_benchmarks.py": "a benchmark of one engine is called after it",
+    "benchmarks/test_corfu.py": "a benchmark of one engine is called after it",
     "benchmarks/test_ziplog.py": "a benchmark of one engine is called after it",
     "log/engines/test_another_engine.py": "what the command says lists the engines",
     "test_house.py": "planted",

@@ -177,7 +177,7 @@ class Drivers:
         }
 
     def outputs(self) -> dict[str, Any]:
-        """What the processes have printed, when all have ended. Raises RuntimeError."""
+        """The results of each process as it has printed them, when all have ended. Raises RuntimeError."""
         found = {}
         for name, process in self._processes.items():
             output, _ = process.communicate()
