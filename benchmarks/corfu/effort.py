@@ -11,6 +11,8 @@ Progress = Callable[[str], object]
 
 CORFU: Final = "corfu"
 SCALOG: Final = "scalog"
+TIMEOUT_S: Final = 120.0
+"""Of all that a part waits for: the machine may be busy."""
 RECORD_BYTES: Final = 4096
 """Both papers measure records of this size."""
 
@@ -18,15 +20,16 @@ RECORD_BYTES: Final = 4096
 class Effort(NamedTuple):
     """How much is measured. `shards`: numbers of shards, of two servers each; `clients`: coroutines that append or read
     one after another; `batches`: positions in a token request, of which `pipelined` are under way. `rate`: appends per
-    second while the log is reconfigured, with a change each `step_s`. `holes`: tokens of clients that die. `keys`: of a
-    transaction, on `nodes` nodes. `replicas`: of a machine, each with `commands` per second. `seconds`: of each point;
-    `ordering`: replicas that order."""
+    second of `loads` processes while the log is reconfigured, with a change each `step_s`. `holes`: tokens of clients
+    that die. `keys`: of a transaction, on `nodes` nodes. `replicas`: of a machine, each with `commands` per second.
+    `seconds`: of each point; `ordering`: replicas that order."""
 
     shards: tuple[int, ...]
     clients: int
     batches: tuple[int, ...]
     pipelined: int
     rate: float
+    loads: int
     step_s: float
     holes: int
     keys: tuple[int, ...]
@@ -43,6 +46,7 @@ FULL: Final = Effort(
     batches=(1, 16, 256),
     pipelined=16,
     rate=400.0,
+    loads=2,
     step_s=3.0,
     holes=20,
     keys=(1, 4, 16, 64, 256),
@@ -58,6 +62,7 @@ QUICK: Final = Effort(
     batches=(1,),
     pipelined=2,
     rate=50.0,
+    loads=1,
     step_s=0.2,
     holes=1,
     keys=(1, 4),

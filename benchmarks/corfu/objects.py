@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
 from benchmarks.clusters import Cluster, Shape
-from benchmarks.corfu.effort import CORFU, RECORD_BYTES, SCALOG, Effort, Progress
+from benchmarks.corfu.effort import CORFU, RECORD_BYTES, SCALOG, TIMEOUT_S, Effort, Progress
 from benchmarks.corfu.scaling import CONNECTIONS, closed_loop
 from benchmarks.corfu.stores import median_ms
 from logdb.log import connect_async, requests
@@ -94,7 +94,10 @@ def one_object(system: str, cluster: Cluster, effort: Effort, progress: Progress
 async def _one_object(system: str, endpoints: str, effort: Effort) -> OneObject:
     access = Access(system)
     async with AsyncExitStack() as stack:
-        logs = [await stack.enter_async_context(await connect_async(endpoints)) for _ in range(CONNECTIONS)]
+        logs = [
+            await stack.enter_async_context(await connect_async(endpoints, timeout=TIMEOUT_S))
+            for _ in range(CONNECTIONS)
+        ]
         if system == VCORFU:
             await logs[0].add_stream_shard()
         for log in logs:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from benchmarks.clusters import Cluster
-from benchmarks.corfu.effort import CORFU, RECORD_BYTES, Effort, Progress
+from benchmarks.corfu.effort import CORFU, RECORD_BYTES, TIMEOUT_S, Effort, Progress
 from benchmarks.corfu.positions import Fill, Take, positions_of
 from benchmarks.timelines import WINDOW_S, Event, Step, Timeline
 from benchmarks.ziplog.driver import Drivers, Inserts, Load
@@ -20,7 +20,6 @@ from logdb.clients.log_client import RemoteLog
 from logdb.log import connect, connect_async, requests
 from logdb.log.requests import ShardState
 
-PROCESSES: Final = 2
 GRACE: Final = 10
 """Cuts between the announcement and the end of a shard, as in the dissertation (Scalog)."""
 
@@ -56,7 +55,7 @@ class Pauses(NamedTuple):
 def reconfigurations(cluster: Cluster, effort: Effort, progress: Progress) -> Pauses:
     """A shard is added, another one finalized; and a server replaced, if the engine does that without a failure."""
     progress(f"Shards are added and finalized: {cluster.shape.engine}")
-    with connect(cluster.endpoints) as log:
+    with connect(cluster.endpoints, timeout=TIMEOUT_S) as log:
         first = _live(log)[0]
         steps: list[Step] = [
             ("shard added", log.add_shard),
@@ -71,7 +70,7 @@ def failures(cluster: Cluster, effort: Effort, progress: Progress) -> Pauses:
     """kill -9 of the sequencer, or of the leader of the ordering layer, and later of a storage server."""
     progress(f"Servers are killed: {cluster.shape.engine}")
     names = {address: name for name, address in cluster.addresses.items()}
-    with connect(cluster.endpoints) as log:
+    with connect(cluster.endpoints, timeout=TIMEOUT_S) as log:
         view: Any = log.configuration()
         orders = names[view.sequencer] if cluster.shape.engine == CORFU else cluster.leader()
         stores = names[_live(log)[0].members[0].address]
@@ -90,8 +89,8 @@ def _observed(title: str, cluster: Cluster, steps: Sequence[Step], effort: Effor
     """Appends of several processes at a fixed rate; a step after each `step_s`."""
     happened: list[tuple[str, float, float]] = []
     seconds = effort.step_s * (len(steps) + 1)
-    load = Load(cluster.endpoints, 4, effort.rate / PROCESSES, seconds, record_bytes=RECORD_BYTES)
-    drivers = Drivers({str(number): load._replace(seed=number) for number in range(PROCESSES)})
+    load = Load(cluster.endpoints, 4, effort.rate / effort.loads, seconds, record_bytes=RECORD_BYTES)
+    drivers = Drivers({str(number): load._replace(seed=number) for number in range(effort.loads)})
     try:
         drivers.start()
         begun = time.monotonic()
@@ -144,7 +143,7 @@ def holes(cluster: Cluster, effort: Effort, progress: Progress) -> Holes:
 
 
 async def _holes(endpoints: str, effort: Effort) -> Holes:
-    async with await connect_async(endpoints) as log, positions_of(endpoints) as dying:
+    async with await connect_async(endpoints, timeout=TIMEOUT_S) as log, positions_of(endpoints) as dying:
 
         async def append() -> Any:
             return await log.call(requests.Append([(1, bytes(RECORD_BYTES))]))

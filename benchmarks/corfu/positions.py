@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, NamedTuple
 
+from benchmarks.corfu.effort import TIMEOUT_S
 from logdb.clients.core_client import HostedClient, unwrap
 from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import SECOND, Address, Call, Disconnected, Effect, Event, Journal, Received, TimerFired
@@ -22,8 +23,6 @@ from logdb.node.host import Build
 from logdb.security.credentials import NONE
 from logdb.system.addresses import endpoints_of
 from logdb.transport.discovery import client_hello, discover
-
-TIMEOUT_S = 30.0
 
 
 class Learn(NamedTuple):

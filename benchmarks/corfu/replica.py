@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 import logdb.smr
+from benchmarks.corfu.effort import TIMEOUT_S
 
 COMMAND: Final = (sys.executable, "-m", "benchmarks.corfu.replica")
 COMMAND_BYTES: Final = 512
@@ -90,7 +91,7 @@ def main() -> None:
     """Run one replica."""
     load = Commands(*json.loads(sys.stdin.readline()))
     machine = Counter()
-    with logdb.smr.connect(load.endpoints, machine) as replica:
+    with logdb.smr.connect(load.endpoints, machine, timeout=TIMEOUT_S) as replica:
         replica.query(lambda one: one.count)
         print("ready", flush=True)
         sys.stdin.readline()

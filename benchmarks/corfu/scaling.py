@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
 from benchmarks.clusters import Cluster, cpu_s
-from benchmarks.corfu.effort import RECORD_BYTES, Effort, Progress
+from benchmarks.corfu.effort import RECORD_BYTES, TIMEOUT_S, Effort, Progress
 from benchmarks.corfu.positions import Take, positions_of
 from logdb.log import connect, connect_async, requests
 from logdb.log.requests import ShardState
@@ -49,7 +49,7 @@ def scaling(clusters: Mapping[str, Cluster], effort: Effort, progress: Progress)
     for shards in effort.shards:
         for engine, cluster in clusters.items():
             progress(f"Appends and reads: {engine}, {shards} shards")
-            with connect(cluster.endpoints) as log:
+            with connect(cluster.endpoints, timeout=TIMEOUT_S) as log:
                 live = [one for one in log.configuration().shards if one.state is ShardState.LIVE]
                 cluster.add_shards(log, shards - len(live))
             found.append(asyncio.run(_scaling(cluster, shards, effort)))
@@ -60,7 +60,10 @@ async def _scaling(cluster: Cluster, shards: int, effort: Effort) -> Scaling:
     placed: list[tuple[int, int]] = []
     draw = random.Random(shards)
     async with AsyncExitStack() as stack:
-        logs = [await stack.enter_async_context(await connect_async(cluster.endpoints)) for _ in range(CONNECTIONS)]
+        logs = [
+            await stack.enter_async_context(await connect_async(cluster.endpoints, timeout=TIMEOUT_S))
+            for _ in range(CONNECTIONS)
+        ]
 
         async def append(log: Any) -> None:
             result = await log.call(requests.Append([(1, bytes(RECORD_BYTES))]))

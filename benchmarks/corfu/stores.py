@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import logdb.aio
 from benchmarks.clusters import Cluster, nodes_of
-from benchmarks.corfu.effort import Effort, Progress
+from benchmarks.corfu.effort import TIMEOUT_S, Effort, Progress
 from benchmarks.corfu.scaling import closed_loop
 from logdb.log.engine import ENGINES
 
@@ -48,7 +48,8 @@ async def _multi_keys(endpoints: Mapping[str, str], effort: Effort, progress: Pr
     found = []
     async with AsyncExitStack() as stack:
         dbs = {
-            engine: await stack.enter_async_context(await logdb.aio.connect(one)) for engine, one in endpoints.items()
+            engine: await stack.enter_async_context(await logdb.aio.connect(one, timeout=TIMEOUT_S))
+            for engine, one in endpoints.items()
         }
         for db in dbs.values():
             await db.multi_put(_pairs(range(4 * max(effort.keys))))
