@@ -6,7 +6,7 @@ from the answers to clients: all answers about one GSN must agree (`check_agreem
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from logdb.errors import Unavailable
@@ -392,21 +392,27 @@ def check_points_in_time(history: History, truth: Truth) -> None:
 
 def excuse_losses(history: History, truth: Truth, losable: Collection[int]) -> int:
     """Judge calls as not answered whose records the log has lost, as it may. Returns the number of records."""
-    lost = {gsn for gsn in losable if gsn not in truth.records}
     excused: set[int] = set()
     for operation in history.operations:
         request, result = operation.request, operation.result
-        found: Collection[int | None] = ()
+        expected: Iterable[tuple[int | None, Record | None]] = ()
         if isinstance(result, calls.AppendResult):
-            found = result.gsns
+            expected = zip(result.gsns, request.records, strict=True)
         elif type(request) is calls.Outcome and isinstance(result, list):
-            found = result
+            expected = zip(result, operation.reads.request.records, strict=True)
         elif type(request) is calls.Read and isinstance(result, NotOfThisShard):
-            found = (request.gsn,)
-        if missing := lost.intersection(found):
+            expected = ((request.gsn, None),)
+        missing = {gsn for gsn, record in expected if gsn in losable and _is_lost(truth, gsn, record)}
+        if missing:
             excused |= missing
             operation.result = KILLED
     return len(excused)
+
+
+def _is_lost(truth: Truth, gsn: int, record: Record | None) -> bool:
+    """Whether the log has nothing at this GSN, or another record than this one."""
+    now = truth.records.get(gsn)
+    return now is None or (record is not None and now[1:] != record)
 
 
 def check_all(history: History, truth: Truth) -> None:

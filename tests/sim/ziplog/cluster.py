@@ -291,7 +291,9 @@ class Cluster(cluster.Cluster):
             world.run(world.now + shape.heartbeat_ns)
         for _ in range(shape.shards):
             self.operator.do(calls.AddShard(()), limit)
-        while not all(config.is_in_set for config in self.view(limit).shards):
+        while len(shards := self.view(limit).shards) < shape.shards or not all(config.is_in_set for config in shards):
+            if len(shards) < shape.shards:  # with a slow disk the servers may have seemed not to answer
+                self.operator.do(calls.AddShard(()), limit)
             world.run(world.now + shape.heartbeat_ns)
 
     def view(self, limit: int) -> View:
