@@ -11,10 +11,12 @@ import pytest
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient
 from logdb.log.corfu.client.reads import CompletePositions
-from logdb.log.corfu.messages import DeleteRequest, HighestRequest, OpenRequest, Seal, Update
+from logdb.log.corfu.messages import DeleteRequest, Entry, HighestRequest, OpenRequest, Pull, Seal, Update
 from logdb.log.corfu.projection import ShardConfig, gsn_at, position_of
 from logdb.log.corfu.sequencer.sequencer import Sequencer
 from logdb.log.corfu.storage.copier import Copier
+from logdb.log.corfu.storage.deleted_records import DeletedRecords
+from logdb.log.corfu.storage.read_server import ReadServer
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness import planting
 from tests.harness.planting import Plants, Wrong
@@ -29,6 +31,8 @@ SEALED = test_unit.test_a_sealed_unit_reports_its_end_once_that_is_durable_and_a
 SKIPPED = test_unit.test_a_unit_with_an_entry_that_is_not_assigned_makes_the_sequencer_skip_it
 COPIED = test_unit.test_a_unit_reports_a_copy_when_it_is_durable
 COPIED_OPEN = test_streams.test_a_log_replica_that_has_copied_names_its_open_positions_from_before_it_joined
+COPIED_DELETED = test_record_trims.test_a_copy_of_deleted_records_survives_a_crash_before_their_deletions_are_durable
+LAST = test_streams.test_a_log_replica_reports_its_highest_entry_though_it_is_not_committed
 NAMED = test_sequencer.test_a_sequencer_assigns_nothing_in_an_epoch_that_does_not_name_it
 GROWING = test_sequencer.test_positions_and_times_grow_and_a_repeated_request_gets_the_same
 READ = test_client.test_a_record_is_read_from_the_last_unit_unless_its_entry_is_known_to_be_complete
@@ -118,6 +122,16 @@ def skip_open_positions_from_before_it_joined(
     right: Right, self: StorageUnit, message: OpenRequest, sender: str, now: int
 ) -> None:
     right(self, message._replace(first=max(message.first, self.copier.copied)), sender, now)
+
+
+@planted(DeletedRecords, "restore", COPIED_DELETED)
+def read_copies_of_deleted_records(right: Right, self: DeletedRecords, entry: Entry, indexes: Any) -> None:
+    """The unit has nothing in their place but a mark."""
+
+
+@planted(ReadServer, "on_request", LAST)
+def answer_only_when_a_later_entry_comes(right: Right, self: ReadServer, message: Any, sender: str) -> None:
+    right(self, message._replace(known=message.known + 1) if isinstance(message, Pull) else message, sender)
 
 
 @planted(StorageUnit, "_on_highest", SEALED)
