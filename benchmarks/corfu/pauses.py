@@ -160,12 +160,11 @@ async def _holes(endpoints: str, effort: Effort) -> Holes:
         for _ in range(effort.holes):
             position = await token()
             fills.append(await _ms(partial(dying.answer, Fill(position))))
-        subscription = await log.subscribe(await log.tail() + 1)
-        delivered, waited = [], []
+        delivered = [await _delivery_ms(log, append) for _ in range(effort.holes)]
+        waited = []
         for _ in range(effort.holes):
-            delivered.append(await _delivery_ms(subscription, append))
             await token()
-            waited.append(await _delivery_ms(subscription, append))
+            waited.append(await _delivery_ms(log, append))
     return Holes(median(reads), median(appends), median(fills), median(delivered), median(waited))
 
 
@@ -175,11 +174,15 @@ async def _ms(step: Callable[[], Any]) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-async def _delivery_ms(subscription: Any, append: Callable[[], Any]) -> float:
-    """From the acknowledgement of an append to its delivery; 0 if that came first."""
+async def _delivery_ms(log: Any, append: Callable[[], Any]) -> float:
+    """From the acknowledgement of an append to its delivery. The subscription is a new one, since it waits longer after
+    each hole that it has filled."""
+    subscription = await log.subscribe(await log.tail() + 1)
     (gsn,) = (await append()).gsns
     begun = time.perf_counter()
     while True:
         batch = await subscription.poll(None)
         if any(record.gsn == gsn for record in batch.records):
-            return (time.perf_counter() - begun) * 1e3
+            took = time.perf_counter() - begun
+            await subscription.close()
+            return took * 1e3

@@ -51,8 +51,10 @@ async def _multi_keys(endpoints: Mapping[str, str], effort: Effort, progress: Pr
             engine: await stack.enter_async_context(await logdb.aio.connect(one, timeout=TIMEOUT_S))
             for engine, one in endpoints.items()
         }
+        most = max(effort.keys)
         for db in dbs.values():
-            await db.multi_put(_pairs(range(4 * max(effort.keys))))
+            for first in range(0, 4 * most, most):
+                await db.multi_put(_pairs(range(first, first + most)))
         for keys in effort.keys:
             for engine, db in dbs.items():
                 progress(f"Transactions of {keys} keys: {engine}")
