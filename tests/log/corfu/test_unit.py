@@ -228,6 +228,22 @@ def test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_e
     assert unit.one(Rejected)[1].why is Reason.SEALED
 
 
+def test_a_copy_goes_on_with_an_answer_that_comes_late() -> None:
+    """Every answer came after the next request, and was ignored: the unit never joined, and its requests kept the
+    other one from everything else."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
+    _, pull = unit.one(Pull)
+    for _ in range(60):
+        unit.wait(SECOND)
+    repeated = [message for _, message in unit.take(Pull)]
+    assert set(repeated) == {pull}
+    assert len(repeated) < 15, "the pauses grow"
+    entries = tuple([Entry(position, 1, 7, position, 1) for position in range(1, 9)])
+    unit.give("s12", Pulled(pull.request, 8, entries, [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]))
+    unit.sync()
+    assert 9 in [one.copied for _, one in unit.take(Report)]
+
+
 def test_a_unit_reports_a_copy_when_it_is_durable() -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
     _, pull = unit.one(Pull)

@@ -8,6 +8,7 @@ shards of the log.
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from logdb.cores.effects import Address, Effect, Send
 from logdb.log.contract import LogRecord
@@ -15,6 +16,10 @@ from logdb.log.corfu.messages import Entry, FillRequest, Pull, Pulled, Rejected,
 from logdb.log.corfu.projection import Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
+
+
+MAX_DOUBLINGS: Final = 6
+"""The pause before a request is repeated doubles this often: a response is large, and may take long."""
 
 
 class Copier:
@@ -30,6 +35,8 @@ class Copier:
         self._done: set[int] = set()
         self._link = self._asked_at = self._end = 0
         self._is_filling = False
+        self._request: Send | None = None
+        self._doublings = 0
         self.copied = 0
 
     def on_view(self, view: View, shard: int, me: Unit, now: int) -> None:
@@ -42,6 +49,7 @@ class Copier:
 
     def _ask(self, now: int) -> None:
         """Request the next entries, or fill the next hole."""
+        self._request = None
         if self.copied >= self._since or self._view is None:
             return
         position = self._next_missing()
@@ -67,7 +75,8 @@ class Copier:
         self._send(chain[-1].address, pull)
 
     def _send(self, to: Address, message: Pull | FillRequest) -> None:
-        self._out.append(Send(to, message))
+        self._request = Send(to, message)
+        self._out.append(self._request)
 
     def _next_missing(self) -> int | None:
         """The first position that this unit may lack, before the one at which it joined."""
@@ -102,6 +111,7 @@ class Copier:
         """Store the received entries. Returns whether the response was to a request of this copier."""
         if message.request != self._number:
             return False
+        self._doublings = max(0, self._doublings - 1)
         by_position: dict[int, list[LogRecord]] = {}
         for record in message.records:
             by_position.setdefault(position_of(record.gsn), []).append(record)
@@ -121,6 +131,7 @@ class Copier:
         if message.request != self._number or self._view is None:
             return
         config = self._view.shard(self._source)
+        self._doublings = max(0, self._doublings - 1)
         self._link += 1
         if config is None or self._link >= len(config.chain(message.position)):
             self._is_filling = False
@@ -129,7 +140,7 @@ class Copier:
     def on_rejected(self, message: Rejected) -> None:
         """Wait for a newer projection, or for the next attempt."""
         if message.request == self._number:
-            self._is_filling = False
+            self._is_filling, self._request = False, None
 
     def on_persisted(self) -> None:
         """The copy is complete when its last entry is durable."""
@@ -137,6 +148,12 @@ class Copier:
             self.copied = self._since
 
     def on_timer(self, now: int) -> None:
-        """Repeat a request that was not answered."""
-        if self.copied < self._since and now >= self._asked_at + self._config.resend_ns:
+        """Repeat a request that was not answered, under its number: the answer to each attempt counts."""
+        if self.copied >= self._since or now < self._asked_at + (self._config.resend_ns << self._doublings):
+            return
+        if self._request is None:
             self._ask(now)
+        else:
+            self._doublings = min(MAX_DOUBLINGS, self._doublings + 1)
+            self._asked_at = now
+            self._out.append(self._request)
