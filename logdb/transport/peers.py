@@ -43,7 +43,7 @@ from logdb.transport.listener import Listener
 from logdb.transport.node_authenticator import NodeAuthenticator
 from logdb.transport.refusals import Refusals
 from logdb.transport.request_slices import slices
-from logdb.transport.unread_answers import StreamAnswers, UnreadAnswers
+from logdb.transport.unread_answers import TURN_S, StreamAnswers, UnreadAnswers
 from logdb.wire.envelopes import (
     BUNDLED_BYTES,
     CLIENT,
@@ -383,9 +383,10 @@ class Peers:
         """Deliver messages until the stream ends. It also ends, with the next message, when this node has met an
         ordering layer since the handshake: the next stream's handshake then includes it. `grant`: of a client.
 
-        Raises WireError, AccessDenied.
+        A server's messages are delivered in turns with all other work of the node: it may have sent many that each take
+        long. Raises WireError, AccessDenied.
         """
-        traffic = self.traffic
+        traffic, time, spent_s = self.traffic, asyncio.get_running_loop().time, 0.0
         roles = {address: role for role, address in theirs.servers.items()} or {theirs.address: CLIENT}
         while (data := await read()) is not aio.EOF:
             traffic.received_packets += 1
@@ -399,7 +400,12 @@ class Peers:
                 if founding != self.hello.founding:
                     return
                 if grant is None:
+                    since = time()
                     port.receive(one.sender, one.messages)
+                    spent_s += time() - since
+                    if spent_s >= TURN_S:
+                        spent_s = 0.0
+                        await asyncio.sleep(0)
                 else:
                     await self._deliver(peer, port, one.messages, grant)
 

@@ -100,6 +100,43 @@ def test_the_stream_carries_the_packets_if_the_port_cannot_be_reached(monkeypatc
     run(test())
 
 
+def test_packets_that_have_come_together_are_delivered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that had many slow requests of another one did nothing else until it had answered all."""
+    events, packets, read = list[Any](), list[Any](), Connection.read
+    monkeypatch.setattr(peers_module, "TURN_S", 0.0)
+
+    async def read_two(connection: Connection) -> Any:
+        """As after a pause in which two packets have come."""
+        if not events:
+            return await read(connection)
+        if not packets:
+            packets.extend([await read(connection), await read(connection)])
+        return packets.pop(0)
+
+    monkeypatch.setattr(Connection, "read", read_two)
+
+    async def test() -> None:
+        async with server_and_client() as (server, _):
+            other = Node(next(free_addresses()))
+            await other.peers.listen(other.address)
+
+            def receive(sender: str, messages: Any) -> None:
+                events.extend(messages)
+                asyncio.get_running_loop().call_soon(events.append, "another task")
+
+            server.port.receive = receive
+            for number in range(3):
+                sent = other.peers.traffic.sent_packets
+                other.port.send(server.address, view_request(number))
+                await until(lambda: other.peers.traffic.sent_packets > sent)
+            await until(lambda: view_request(2) in events)
+            at = events.index(view_request(2))
+            assert events[at - 2 : at] == [view_request(1), "another task"]
+            await other.peers.close()
+
+    run(test())
+
+
 def test_the_loss_of_a_connection_is_the_loss_of_its_stream() -> None:
     async def test() -> None:
         async with server_and_client() as (server, client):
