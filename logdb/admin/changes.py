@@ -246,7 +246,7 @@ class Operator:
             raise
 
     def _holding(self, log: RemoteLog, names: Sequence[str]) -> set[str]:
-        """The servers among these that the log may have used for a shard meanwhile: all, if it does not answer
+        """The storage servers of `names` that the log may have used for a shard meanwhile: all, if it does not answer
         now."""
         assert self._layout is not None
         try:

@@ -17,7 +17,6 @@ from logdb.log.corfu.projection import Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
 
-
 MAX_DOUBLINGS: Final = 6
 """The pause before a request is repeated doubles this often: a response is large, and may take long."""
 
