@@ -239,7 +239,8 @@ def test_a_copy_goes_on_with_an_answer_that_comes_late() -> None:
     assert set(repeated) == {pull}
     assert len(repeated) < 15, "the pauses grow"
     entries = tuple([Entry(position, 1, 7, position, 1) for position in range(1, 9)])
-    unit.give("s12", Pulled(pull.request, 8, entries, [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]))
+    records = [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]
+    unit.give("s12", Pulled(pull.request, 8, entries, records=records))
     unit.sync()
     assert 9 in [one.copied for _, one in unit.take(Report)]
 
