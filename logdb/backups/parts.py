@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from google_crc32c import value
 
 from logdb.backups.places import STAGING_SUFFIX, Place
-from logdb.errors import Corruption
+from logdb.errors import Corruption, Unavailable
 from logdb.log.contract import LogRecord
 from logdb.log.segments.format import (
     FORMAT_VERSION,
@@ -75,13 +75,21 @@ def frames_of(data: Readable, path: str | Path, log_id: bytes, end: int) -> Iter
         number, offset = number + 1, behind
 
 
+def missing(place: Place, name: str) -> Corruption | Unavailable:
+    """The error for a file that is not in the place. Where nothing is at all, it is rather not mounted than damaged."""
+    if place.sizes():
+        return Corruption(place.location(name), None, "the file is missing")
+    return Unavailable(f"{place.location()} has no files, also not {name}: bring back what it had")
+
+
 def read_part(place: Place, part: Part, log_id: bytes) -> bytes:
-    """The content of a part, with the size and the checksum that it was written with. Raises Corruption."""
+    """The content of a part, with the size and the checksum that it was written with. Raises Corruption, and
+    Unavailable for a place that is away."""
     path = place.location(part.name)
     try:
         data = place.read(part.name)
     except FileNotFoundError:
-        raise Corruption(path, None, "the file is missing") from None
+        raise missing(place, part.name) from None
     if len(data) != part.size:
         raise Corruption(path, min(len(data), part.size), f"the file has {len(data):,} bytes instead of {part.size:,}")
     if value(data) != part.crc:

@@ -17,13 +17,13 @@ from typing import Final
 
 from logdb.backups.archiving import write_segment
 from logdb.backups.manifests import ARCHIVE, Backup, manifest_name, read_backup
-from logdb.backups.parts import records_of
+from logdb.backups.parts import missing, records_of
 from logdb.backups.places import Place, place_of
 from logdb.cluster.cold_reads import ColdReader, SegmentHead
 from logdb.cluster.mapping_server.replica import UnresolvedValues
 from logdb.cluster.messages import NotReadable
 from logdb.cores.effects import Archive, Archived, Recall, Recalled
-from logdb.errors import ColdTierError, Corruption, Unavailable
+from logdb.errors import ColdTierError, Unavailable
 from logdb.log.contract import LogRecord
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
@@ -109,7 +109,7 @@ class PlacedSegments:
         try:
             backup = read_backup(self._place, name)
         except FileNotFoundError:
-            raise Corruption(self._place.location(name), None, "the file is missing") from None
+            raise missing(self._place, name) from None
         if (backup.kind, backup.number) != (ARCHIVE, number):
             raise ColdTierError(f"{self._place.location(name)} is not of a cold tier")
         return backup

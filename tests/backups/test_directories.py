@@ -17,6 +17,7 @@ import pytest
 import logdb
 from logdb.api import inspection
 from logdb.backups import restoring, taking
+from logdb.backups.parts import Part, read_part
 from logdb.backups.places import DirectoryPlace, place_of
 from logdb.backups.taking import back_up
 from logdb.system.disk import Disk
@@ -451,6 +452,14 @@ def test_an_object_store(tmp_path: Path) -> None:
         logdb.restore(url, tmp_path / "other")
     with pytest.raises(logdb.BackupError, match="cannot be opened"):
         logdb.list_backups("unheard-of://place")
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_place_without_any_file_is_away_and_not_damaged(is_empty: bool, tmp_path: Path) -> None:
+    if is_empty:
+        (tmp_path / "gone").mkdir()
+    with pytest.raises(logdb.Unavailable, match="gone has no files, also not 000001-1"):
+        read_part(place_of(tmp_path / "gone"), Part("000001-1", 1, 2, 0, 0, 10, 0), b"")
 
 
 def test_a_file_that_is_removed_while_the_directory_is_listed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
