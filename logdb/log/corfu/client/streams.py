@@ -12,7 +12,7 @@ the sequencer, and gets the entries from a stream replica. Two cases are left to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from logdb.cores.context import ClientContext, PendingRequests, Timer
@@ -45,7 +45,7 @@ FILLS_AT_ONCE: Final = 256
 
 class EarlierEpochs:
     """Decides and commits the positions of earlier epochs, once in each epoch. `closed`: the epoch for which that is
-    done."""
+    done. `_open`: the shard of each open request."""
 
     def __init__(
         self, context: ClientContext, requests: PendingRequests, auxiliary: AuxiliaryClient, fills: FillClient
@@ -53,7 +53,8 @@ class EarlierEpochs:
         self._context, self._requests, self._auxiliary, self._fills = context, requests, auxiliary, fills
         self.closed = self._epoch = 0
         self._waiting: list[Callable[[], None]] = []
-        self._open: set[int] = set()
+        self._open: dict[int, int] = {}
+        self._found: list[int] = []
         self._fills_left = 0
 
     def close(self, then: Callable[[], None]) -> None:
@@ -66,40 +67,44 @@ class EarlierEpochs:
             self._ask()
 
     def on_view(self) -> None:
-        """Begin again in a new epoch: its callers do so, too."""
-        if self._auxiliary.view.epoch != self._epoch:
-            self._epoch = self._auxiliary.view.epoch
+        """Begin again in a new epoch: its callers do so, too. In the same one, do without the shards that were trimmed
+        and removed meanwhile: their units do not answer."""
+        view = self._auxiliary.view
+        if view.epoch != self._epoch:
+            self._epoch = view.epoch
             self._waiting.clear()
-            for number in self._open:
-                self._requests.cancel(number)
-            self._open.clear()
+            self._forget(list(self._open))
             self._fills_left = 0
+        elif removed := [number for number, shard in self._open.items() if view.shard(shard) is None]:
+            self._forget(removed)
+            self._fill_if_all()
+
+    def _forget(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._requests.cancel(number)
+            del self._open[number]
 
     def _ask(self) -> None:
         """Request the open positions of all chains. The last unit of a chain lacks what is from before it joined."""
-        view, found = self._auxiliary.view, list[int]()
-        self._epoch = epoch = view.epoch
+        view = self._auxiliary.view
+        self._epoch, self._found = view.epoch, []
 
         def on_reply(answer: OpenPositions | Rejected, sender: Address) -> int | None:
             if isinstance(answer, Rejected):
                 self._auxiliary.rejected(answer)
                 return self._context.backoff(3)
-            self._requests.cancel(answer.request)
-            self._open.discard(answer.request)
-            oldest = position_of(self._auxiliary.oldest)
-            found.extend([position for position in answer.positions if position >= oldest])
-            if not self._open:
-                self._fill(found, epoch)
+            self._forget([answer.request])
+            self._found.extend(answer.positions)
+            self._fill_if_all()
             return None
 
         for config in view.shards:
             for unit, end in _lasts(config, view.start):
                 number = self._context.next_number()
-                self._open.add(number)
-                request = OpenRequest(number, epoch, unit.since, end)
+                self._open[number] = config.shard
+                request = OpenRequest(number, view.epoch, unit.since, end)
                 self._requests.send(number, request, self._to(unit.address), on_reply)
-        if not self._open:
-            self._fill(found, epoch)
+        self._fill_if_all()
 
     def _to(self, address: Address) -> Callable[[int], Address]:
         def choose(attempt: int) -> Address:
@@ -109,7 +114,12 @@ class EarlierEpochs:
 
         return choose
 
-    def _fill(self, positions: list[int], epoch: int) -> None:
+    def _fill_if_all(self) -> None:
+        """Once all requests are answered, fill what they have found, and ask again; or be done."""
+        if self._open:
+            return
+        epoch, oldest = self._epoch, position_of(self._auxiliary.oldest)
+        positions = [position for position in self._found if position >= oldest]
         if not positions:
             self.closed = epoch
             waiting, self._waiting = self._waiting, []
@@ -203,8 +213,12 @@ class StreamClient:
 
     def on_view(self) -> None:
         """Begin again in a new epoch, which has other positions at its end. A read that began without any projection
-        uses the first one."""
+        uses the first one. End what was trimmed: its units may have been removed, and do not answer."""
         self._earlier.on_view()
+        oldest = self._auxiliary.oldest
+        for read in list(self._open.values()):
+            if read.gsn < oldest:
+                self._end(read, Trimmed(read.gsn, oldest))
         before, self._epoch = self._epoch, self._auxiliary.view.epoch
         if before not in (0, self._epoch):
             for read in list(self._open.values()):
