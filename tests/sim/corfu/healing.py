@@ -102,10 +102,14 @@ class Healing:
         cluster = self.cluster
         outside = [replica for replica in cluster.ordering if replica.address not in cluster.retired]
         self._wait(limit, lambda: all(map(cluster.has_joined, outside)), "replicas join again", outside)
-        for config in cluster.state.shards.values():
-            if not config.units:  # calls wait for a stream replica
-                cluster.add_storage().start()
         calls_open = cluster.operator.process.calls
+        replaced = set[int]()
+        while calls_open and cluster.world.now < limit:  # calls wait for the only replica of a shard of streams
+            lost = {config.shard for config in cluster.state.shards.values() if not config.units} - replaced
+            replaced |= lost
+            for _ in lost:
+                cluster.add_storage().start()
+            cluster.world.run(min(cluster.world.now + cluster.shape.heartbeat_ns, limit), lambda: not calls_open)
         self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
         for _ in range(cluster.shape.members + 2):
             cluster.add_storage().start()
