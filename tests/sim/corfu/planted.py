@@ -55,7 +55,7 @@ CAUGHT_BY: dict[str, int] = {
     "report no deleted records": 58,
     "send what is not durable": 3,
     "skip holes": 1,
-    "wait for one unit of a trim": 79,
+    "wait for one unit of a trim": 301,
     "write again without a decision": 11,
     "write only the head": 1,
 }
