@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -13,13 +14,15 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.clusters import Cluster
 from benchmarks.corfu.effort import CORFU, RECORD_BYTES, TIMEOUT_S, Effort, Progress
-from benchmarks.corfu.positions import Fill, Take, positions_of
+from benchmarks.corfu.positions import Fill, Learn, Take, positions_of
 from benchmarks.timelines import WINDOW_S, Event, Step, Timeline
 from benchmarks.ziplog.driver import Drivers, Inserts, Load
 from logdb.clients.log_client import RemoteLog
+from logdb.errors import Unavailable
 from logdb.log import connect, connect_async, requests
 from logdb.log.requests import ShardState
 
+FILL_TIMEOUT_S: Final = 10.0
 GRACE: Final = 10
 """Cuts between the announcement and the end of a shard, as in the dissertation (Scalog)."""
 
@@ -149,17 +152,21 @@ async def _holes(endpoints: str, effort: Effort) -> Holes:
             return await log.call(requests.Append([(1, bytes(RECORD_BYTES))]))
 
         async def token() -> int:
-            (position,), _ = await dying.answer(Take(1))
-            return int(position)
+            while True:
+                await dying.answer(Learn())
+                with suppress(Unavailable):  # another epoch has begun
+                    (position,), _ = await dying.answer(Take(1))
+                    return int(position)
 
         appended = [await append() for _ in range(effort.holes)]
         records = [(result.gsns[0], result.shards[0]) for result in appended]
         appends = [await _ms(append) for _ in range(effort.holes)]
         reads = [await _ms(partial(log.read_record, *record)) for record in records]
-        fills = []
-        for _ in range(effort.holes):
-            position = await token()
-            fills.append(await _ms(partial(dying.answer, Fill(position))))
+        fills = list[float]()
+        while len(fills) < effort.holes:
+            filling = dying.answer(Fill(await token()))
+            with suppress(TimeoutError):  # a new epoch assigns the position again, and nothing is filled
+                fills.append(await _ms(partial(asyncio.wait_for, filling, FILL_TIMEOUT_S)))
         delivered = [await _delivery_ms(log, append) for _ in range(effort.holes)]
         waited = []
         for _ in range(effort.holes):
