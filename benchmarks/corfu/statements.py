@@ -140,7 +140,8 @@ def _of_failures(found: Measured) -> list[Statement]:
             "shards continue.",
             f"nothing for {stored[0]:.2f} s, in Scalog for {stored[1]:.2f} s",
             stored[0] > STOPS * stored[1] and stored[0] >= 0.5,
-            "",
+            "appends to the other shard continue, since each waits for its own positions only; those of the failed"
+            " server wait for the timeout",
         ),
         Statement(
             "3.5.2, figure 3.4",
