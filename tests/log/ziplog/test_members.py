@@ -206,7 +206,7 @@ class Reporting:
         self.leader = Leader(config, self.out, NOW)
 
     def report(
-        self, server: int, *, is_frozen: bool = False, may_lack: bool = False, view: int | None = None
+        self, server: int, *, is_frozen: bool = False, may_lack: bool = False, view: int | None = None, now: int = NOW
     ) -> list[Effect]:
         """The effects of a report, by default in the view of the configuration."""
         found, change = self.state.servers[server], self.state.change
@@ -215,7 +215,7 @@ class Reporting:
         self.out.clear()
         at = newest if view is None else view
         report = Report(server, found.nonce, shard, at, is_frozen, True, 7, 0, 0, change, 0, 0, (), may_lack)
-        self.leader.on_report(report, found.address, self.state, NOW)
+        self.leader.on_report(report, found.address, self.state, now)
         return self.out.copy()
 
     def proposed(self) -> list[tuple[int, ...]]:
@@ -281,6 +281,18 @@ def test_the_source_of_a_view_lacks_nothing_until_the_view_is_established() -> N
     assert log.proposed() == []
     log.report(2, is_frozen=True, may_lack=True)
     assert log.proposed() == [(2, 1)]
+
+
+def test_a_former_member_that_may_lack_records_does_not_return() -> None:
+    """It was synced in the view before, and counted as synced in this one (seed 102062708002)."""
+    state = a_log()
+    recover(state, 2, 4)
+    log = Reporting(state)
+    assert [(one.server, one.is_synced) for one in state.shards[1].former] == [(1, True)]
+    later = NOW + 600 * MILLISECOND
+    log.report(1, is_frozen=True, may_lack=True, view=1, now=later)
+    log.leader.on_timer(False, state, later)
+    assert log.proposed() == [], "server 2 has all records on its disk"
 
 
 def test_a_former_member_that_lacks_nothing_returns() -> None:

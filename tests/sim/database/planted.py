@@ -146,9 +146,12 @@ def summarize_without_values_of_folds(right: Any, *of: Any) -> list[Any]:
     return []
 
 
-@planted(KeyMap, "version", seed=3)
-def validate_reads_of_single_keys_without_range_deletes(right: Any, key_map: KeyMap, key: bytes, at: int) -> int:
-    return key_map.written_version(key, at)
+@planted(KeyMap, "newer", seed=3)
+def validate_reads_of_single_keys_without_range_deletes(
+    right: Any, key_map: KeyMap, key: bytes, since: int, at: int
+) -> int:
+    found = key_map.written_version(key, at)
+    return found if found > since else 0
 
 
 @planted(Coordinator, "_deletions_after", seed=6)

@@ -190,10 +190,11 @@ class Leader:
         """Whether a complete server may lack records that it has acknowledged. Nothing is acknowledged in a view before
         it is established, and what it begins with is durable at its source, and at members that are synced. A member
         that has not reported in this view may yet turn out to have everything."""
-        if not config.is_established and (member is config.members[0] or member.is_synced):
+        is_former = member in config.former  # `is_synced` says then that it was synced in an earlier view
+        if not config.is_established and not is_former and (member is config.members[0] or member.is_synced):
             return False
         report = self._reports[member.server][0] if member.server in self._reports else None
-        return report is not None and report.may_lack and (report.view == config.view or member in config.former)
+        return report is not None and report.may_lack and (report.view == config.view or is_former)
 
     @staticmethod
     def _has_better(config: ShardConfig, sources: list[int], source: int, leaving: int, alive: list[int]) -> bool:
