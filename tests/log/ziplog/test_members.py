@@ -284,7 +284,7 @@ def test_the_source_of_a_view_lacks_nothing_until_the_view_is_established() -> N
 
 
 def test_a_former_member_that_may_lack_records_does_not_return() -> None:
-    """It was synced in the view before, and counted as synced in this one (seed 102062708002)."""
+    """A mark of the view before counted for this one (seed 102062708002)."""
     state = a_log()
     recover(state, 2, 4)
     log = Reporting(state)
