@@ -58,7 +58,7 @@ def another_decision(server: Server) -> None:
 def another_value(server: Server) -> None:
     replica = server.core.replica
     key = replica.map.keys_from(b"", 1)[0]
-    replica.map.active.insert(key, replica.map.version(key, replica.applied), b"something else")
+    replica.map.active.insert(key, replica.map.newer(key, 0, replica.applied), b"something else")
 
 
 def another_version(server: Server) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logdb.log.contract import LogFailed, NotOfThisShard, OrderedLog, Trimmed
+from logdb.log.contract import Batch, LogFailed, NotOfThisShard, OrderedLog, Trimmed
 from tests.conformance.logs import JOIN_S, ORDERED, Clock, numbered
 
 
@@ -182,7 +182,7 @@ def test_a_subscription_to_some_tags_shows_its_gaps(log: OrderedLog) -> None:
         assert batch.first == at, "contiguous, with or without filtered records"
         at = batch.end
     log.append([(1, b"not subscribed")])
-    assert next(subscription) == (2501, 2502, [])
+    assert next(subscription) == Batch(2501, 2502, [])
 
 
 def test_a_subscription_to_the_future(log: OrderedLog) -> None:

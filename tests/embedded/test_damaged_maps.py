@@ -259,10 +259,9 @@ def test_a_decision_that_reads_damage_leaves_the_outcome_unknown(copied: tuple[P
     tables = tables_of(path, b"first of")
     with logdb.open(path) as db:
         sound = tables.read_bytes()
-        with pytest.raises(logdb.OutcomeUnknown, match="is damaged") as unknown, db.transaction() as txn:
-            txn.get(KEYS[5])
-            txn[b"written"] = b"value"
-            replace(tables, re.sub(KEYS[5] + b"(?s:.){8}", KEYS[5] + b"damaged!", sound))
+        replace(tables, re.sub(KEYS[5] + b"(?s:.){8}", KEYS[5] + b"damaged!", sound))
+        with pytest.raises(logdb.OutcomeUnknown, match="is damaged") as unknown:
+            db.test_and_multi_put([logdb.exists(KEYS[5])], {b"written": b"value"})
         replace(tables, sound)  # as after a temporary read error
         for asked in (lambda: db.outcome(unknown.value.txn_id), db.checkpoint, lambda: db.put(b"more", b"value")):
             with pytest.raises(logdb.Unavailable, match="close it and open it again"):

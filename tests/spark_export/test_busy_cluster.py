@@ -83,13 +83,14 @@ class Follower:
         """(key, value, version) of the live keys at `version`, decided from the log alone."""
         self.wait(version)
         replica = Replica(None, 0)
-        for first, end, records in self._batches:
-            if first <= version:
-                stop = min(end, version + 1)
-                replica.apply(Batch(first, stop, [record for record in records if record.gsn < stop]))
+        for batch in self._batches:
+            if batch.first <= version:
+                stop = min(batch.end, version + 1)
+                records = [record for record in batch.records if record.gsn < stop]
+                replica.apply(Batch(batch.first, stop, records))
         rows = []
-        for batch in replica.map.scan(None, None, version, False):
-            rows += [(key, value, replica.map.version(key, version)) for key, value in batch]
+        for found in replica.map.scan(None, None, version, False):
+            rows += [(key, value, replica.map.newer(key, 0, version)) for key, value in found]
         return rows
 
 

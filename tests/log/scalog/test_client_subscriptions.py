@@ -9,7 +9,7 @@ import pytest
 from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import Corruption
 from logdb.log import requests as calls
-from logdb.log.contract import Trimmed
+from logdb.log.contract import Batch, Trimmed
 from logdb.log.requests import END
 from logdb.log.scalog.messages import Pull, ReadError, ReadFailed, ViewRequest
 from tests.log.scalog.client_stage import FINALIZED, Stage, pulled, shard, view
@@ -73,7 +73,7 @@ def test_a_subscription_of_one_shard_ignores_the_others() -> None:
     (pull,) = reader.pulls().values()
     assert pull[1].gsn == 9
     reader.answer_pull(pull, 12)
-    assert reader.stage.answers[call] == (9, 12, [])
+    assert reader.stage.answers[call] == Batch(9, 12, [])
     call = reader.next()
     (pull,) = reader.pulls().values()
     reader.answer_pull(pull, 14, (12, 1), final=True)
@@ -83,7 +83,7 @@ def test_a_subscription_of_one_shard_ignores_the_others() -> None:
 def test_a_subscription_of_a_shard_that_was_trimmed_away_ends() -> None:
     stage = Stage(view(1, shard(2), next_shard=3))
     reader = Reader(stage, shard=1)
-    assert stage.answers[reader.next()] == (1, END, [])
+    assert stage.answers[reader.next()] == Batch(1, END, [])
 
 
 def test_a_silent_shard_delays_the_subscription() -> None:
@@ -156,7 +156,7 @@ def test_a_batch_by_tags_shows_its_gaps() -> None:
     call = reader.next()
     pulls = reader.pulls()
     reader.answer_pull(pulls[1], 9, (8, 1))
-    assert reader.stage.answers[call] == (8, 9, [])
+    assert reader.stage.answers[call] == Batch(8, 9, [])
 
 
 def test_a_new_shard_is_found_when_no_known_shard_owns_the_next_record() -> None:
