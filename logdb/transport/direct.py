@@ -22,7 +22,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from logdb.system.addresses import joined, parsed
 from logdb.transport.failures import aio
@@ -81,9 +81,8 @@ class Connection(asyncio.Protocol):
     # ---- the protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
         for option in KEEPALIVE:
             transport.get_extra_info("socket").setsockopt(*option)
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -328,3 +329,11 @@ def test_the_port_cannot_be_opened_at_a_foreign_address() -> None:
             DirectListener("192.0.2.1:7400", None)
 
     run(test())
+
+
+def test_a_transport_of_another_loop_is_accepted() -> None:
+    """uvloop's is not derived from asyncio's: its servers had no direct connections, and clients on asyncio no answers."""
+    with socket.socket() as end:
+        other = SimpleNamespace(set_write_buffer_limits=lambda high: None, get_extra_info=lambda name: end)
+        Connection().connection_made(other)  # type: ignore[arg-type]
+        assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
