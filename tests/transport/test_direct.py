@@ -332,7 +332,7 @@ def test_the_port_cannot_be_opened_at_a_foreign_address() -> None:
 
 
 def test_a_transport_of_another_loop_is_accepted() -> None:
-    """uvloop's is not derived from asyncio's: servers on it had no direct connections, clients on asyncio no answers."""
+    """uvloop's is not derived from asyncio's: servers on it had no direct connections, asyncio's clients no answers."""
     with socket.socket() as end:
         other = SimpleNamespace(set_write_buffer_limits=lambda high: None, get_extra_info=lambda name: end)
         Connection().connection_made(other)  # type: ignore[arg-type]
