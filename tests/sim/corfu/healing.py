@@ -103,11 +103,9 @@ class Healing:
         outside = [replica for replica in cluster.ordering if replica.address not in cluster.retired]
         self._wait(limit, lambda: all(map(cluster.has_joined, outside)), "replicas join again", outside)
         calls_open = cluster.operator.process.calls
-        replaced = set[int]()
-        while calls_open and cluster.world.now < limit:  # calls wait for the only replica of a shard of streams
-            lost = {config.shard for config in cluster.state.shards.values() if not config.units} - replaced
-            replaced |= lost
-            for _ in lost:
+        while calls_open and cluster.world.now < limit:
+            # Calls wait for the only replica of a shard of streams, and other shards may take the spare servers.
+            if any(not config.units for config in cluster.state.shards.values()) and not cluster.state.spares():
                 cluster.add_storage().start()
             cluster.world.run(min(cluster.world.now + cluster.shape.heartbeat_ns, limit), lambda: not calls_open)
         self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])

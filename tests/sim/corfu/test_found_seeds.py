@@ -6,8 +6,8 @@ import pytest
 
 from tests.sim.run import simulate
 
-FOUND = (612, 2394)
-"""The last one found a mistake of the simulator."""
+FOUND = (612, 2394, 6695)
+"""The last two found mistakes of the simulator."""
 
 
 @pytest.mark.parametrize("seed", FOUND)
