@@ -241,8 +241,10 @@ class Operator:
                 started.start([self._layout.file.node(self._layout.storage, name) for name in wanted + new], tick)
             return self._spares(log, count, enough)
         except BaseException:
-            started.end(keep=self._holding(log, wanted + new))
-            self._layout.remove([name for name in new if name not in self._holding(log, new)])
+            kept = self._holding(log, wanted + new)
+            started.end(keep=kept)
+            kept |= self._holding(log, new)  # the log may have used one of them just before it ended
+            self._layout.remove([name for name in new if name not in kept])
             raise
 
     def _holding(self, log: RemoteLog, names: Sequence[str]) -> set[str]:

@@ -26,6 +26,7 @@ MAX_UNBURIED: Final = 2 * BURY_AFTER
 """Number of keys that are looked up to find that none of them exists."""
 
 MAX_GAPS: Final = 1_000
+"""Number of gaps after which all are forgotten: scans that begin at other bounds each time use none of them."""
 
 SAMPLES: Final = 16
 """Number of keys sampled for each part, to find parts of about the same size."""
