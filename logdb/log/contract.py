@@ -331,8 +331,8 @@ class StreamLog(Log, Protocol):
     def append_to_streams(self, records: Sequence[Record], streams: Collection[int]) -> Sequence[int]:
         """Append `records` to the log and to each of `streams`, at most 16, at once. Returns their GSNs.
 
-        Raises as `append`, Unavailable if the log has no shard of streams, ValueError for no stream or more than 16, or a
-        number that is not positive."""
+        Raises as `append`, Unavailable if the log has no shard of streams, ValueError for no stream or more than 16, or
+        a number below 1."""
 
     def read_stream(self, stream: int, gsn: int = 1, timeout: float | None = None) -> Batch:
         """Read `stream` from `gsn` on, from one stream replica. Linearizable: the batch has all records that were in
