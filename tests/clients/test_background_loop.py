@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from logdb.clients import background_loop
 from logdb.clients.background_loop import begin_in_shared_loop, in_shared_loop, shared_loop
 from tests.harness.forks import in_child
+from tests.harness.interrupts import InterruptedAt
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), StopAsyncIteration(), TimeoutError(), asyncio.CancelledError()])
@@ -39,31 +38,6 @@ def test_many_threads_wait_at_once() -> None:
         assert list(pool.map(lambda number: in_shared_loop(work(number)), range(200))) == list(range(200))
 
 
-class Interrupted:
-    """Raises KeyboardInterrupt at the nth line of `background_loop` that this thread comes to."""
-
-    def __init__(self, nth: int) -> None:
-        self.left, self.where = nth, ""
-
-    def __enter__(self) -> Interrupted:
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame: FrameType, event: str, arg: object) -> Any:
-        return self._line if frame.f_code.co_filename == background_loop.__file__ else None
-
-    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
-        self.left -= event == "line"
-        if self.left:
-            return self._line
-        sys.settrace(None)
-        self.where = f"{frame.f_code.co_qualname} {frame.f_lineno}"
-        raise KeyboardInterrupt
-
-
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_an_interrupt_anywhere_ends_the_coroutine() -> None:
     """At each line the coroutine has ended, is cancelled, or was never started."""
@@ -83,7 +57,7 @@ def test_an_interrupt_anywhere_ends_the_coroutine() -> None:
     nth = 0
     while True:
         nth += 1
-        at = Interrupted(nth)
+        at = InterruptedAt(nth, (background_loop.__file__,))
         try:
             with at:
                 in_shared_loop(work(nth))

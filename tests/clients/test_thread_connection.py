@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from logdb.clients.server_connection import ServerConnection
 from logdb.transport import polled_stream
 from logdb.transport.polled_stream import PolledStream
 from logdb.wire.proto import database_pb2 as pb
+from tests.harness.interrupts import InterruptedAt
 from tests.harness.served import Served, connection_of
 from tests.harness.server_process import ServerProcess
 
@@ -211,32 +210,10 @@ def test_an_interrupted_call_leaves_a_usable_connection(served: Served, monkeypa
         db.run(increment)
 
 
-class InterruptedAt:
-    """Raises KeyboardInterrupt at the nth line of the connection's code that this thread comes to."""
-
-    FILES = ("thread_connection.py", "polled_stream.py", "server_connection.py")
-
-    def __init__(self, nth: int) -> None:
-        self.left, self.where = nth, ""
-
-    def __enter__(self) -> InterruptedAt:
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame: FrameType, event: str, arg: object) -> Any:
-        return self._line if frame.f_code.co_filename.endswith(self.FILES) else None
-
-    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
-        self.left -= event == "line"
-        if self.left or frame.f_code.co_name in ("run", "_give_up"):  # their lines need what Python promises itself
-            self.left = max(self.left, 1)
-            return self._line
-        sys.settrace(None)
-        self.where = f"{frame.f_code.co_qualname} {frame.f_lineno}"
-        raise KeyboardInterrupt
+def interrupted_at(nth: int) -> InterruptedAt:
+    """At the nth line of the connection's code."""
+    spared = ("run", "_give_up")  # their lines need what Python promises itself
+    return InterruptedAt(nth, ("thread_connection.py", "polled_stream.py", "server_connection.py"), spared)
 
 
 def test_an_interrupt_anywhere_leaves_a_usable_connection(served: Served) -> None:
@@ -246,7 +223,7 @@ def test_an_interrupt_anywhere_leaves_a_usable_connection(served: Served) -> Non
         while True:
             nth += 1
             assert db.get(b"k") in (None, b"1")
-            at = InterruptedAt(nth)
+            at = interrupted_at(nth)
             try:
                 with at:
                     db.put(b"k", b"1")

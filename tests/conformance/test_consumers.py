@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -278,24 +279,28 @@ def test_the_partitions_of_a_lost_member_move_after_its_lease(world: World) -> N
 
 
 def test_a_member_that_has_lost_a_partition_is_fenced(db: logdb.Database) -> None:
-    """The first member hands out an entry, and stops in the middle of the transaction until the other has its lease."""
+    """The first member hands out an entry, and stops in the middle of the transaction until another has its lease."""
     orders = db.log("orders")
     orders.append(b"0", key=b"key")
-    effects, counts = list[str](), list[int]()
+    effects, counts, owners = list[str](), list[int](), list[bool]()
     lease = {"partitions": 1, "lease": 0.01}
-    with orders.group("billing", **lease) as first, orders.group("billing", **lease) as second:
+    with orders.group("billing", **lease) as first, ExitStack() as others:
+
+        def take_over() -> None:
+            second = others.enter_context(orders.group("billing", **lease))
+            counts.append(second.run(record, limit=1, timeout=5))
+            owners.append(orders.consumers()[0].owner == second.member)
 
         def slow(txn: Any, entry: Entry) -> None:
             record(txn, entry)
             effects.append("first")
-            thread = threading.Thread(target=lambda: counts.append(second.run(record, limit=1)))
+            thread = threading.Thread(target=take_over)
             thread.start()
             thread.join()
 
-        assert first.run(slow, timeout=0) == 0
-        assert orders.consumers()[0].owner == second.member
+        assert first.run(slow, limit=1, timeout=0) == 0
     assert seen(db) == [b"0"]
-    assert (effects, counts) == (["first"], [1])
+    assert (effects, counts, owners) == (["first"], [1], [True])
 
 
 def test_groups_and_consumers_are_not_mixed(db: logdb.Database) -> None:
