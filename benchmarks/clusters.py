@@ -22,7 +22,7 @@ from logdb.log.engine import ENGINES, all_engines
 from tests.harness.ports import free_addresses
 
 TICKS_S = os.sysconf("SC_CLK_TCK")
-READY_S = 30
+READY_S = 120
 FOUNDERS: Final = ("ordering", "replica", "node")
 ROLES = ("ordering", "storage", "sequencer", "aggregator", "replica", "mapping")
 LETTERS: Final = {role.name: role.letter for engine in all_engines() for role in engine.roles.values()}

@@ -29,6 +29,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import pickle
 import re
 import shutil
 import threading
@@ -265,9 +266,17 @@ def _write_files(
 
 
 def _run(plan: SnapshotPlan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
-    context = session().sparkContext
+    import pyarrow as pa
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            files = [pickle.dumps(tasks[number].run()) for number in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_pydict({"file": files})
+
+    numbers = session().range(0, len(tasks), numPartitions=len(tasks))
     try:
-        return context.parallelize(tasks, len(tasks)).map(lambda task: task.run()).collect()
+        rows = numbers.mapInArrow(run, "file BINARY").collect()
+        return [pickle.loads(row.file) for row in rows]
     except Exception as error:
         failure = reported_damage(plan)
         if failure is None:
