@@ -6,8 +6,8 @@ their own, between the event loops of the two nodes.
 
 The node that opens a stream asks for it (`Hello.direct`). The other one answers with a port of its `DirectListener` and
 a ticket, a random number for this stream alone. The first node connects to that port at the same host, with TLS if the
-stream has it, sends the ticket, and reports on the stream whether it has connected. If it has not (a firewall), the
-stream carries the packets.
+stream has it, sends the ticket, and receives it back in the first packet. It reports on the stream whether that has
+come. If it has not (a firewall, a proxy that accepts everything), the stream carries the packets.
 
 A packet is preceded by its length, 4 bytes; the length 0 ends a direction. The connection ends with its stream.
 """
@@ -29,8 +29,8 @@ from logdb.transport.failures import aio
 from logdb.wire.limits import MAX_PACKET_BYTES
 
 TICKET_BYTES: Final = 16
-CONNECT_S: Final = 1.0
-"""Maximum time to connect; then the stream carries the packets."""
+CONNECT_S: Final = 2.0
+"""Maximum time until the ticket has come back; then the stream carries the packets."""
 TICKET_S: Final = 3.0
 """Maximum time until a connection has sent its ticket."""
 MAX_STRANGERS: Final = 64
@@ -193,6 +193,10 @@ class Connection(asyncio.Protocol):
         """The first bytes of the node that connects."""
         self._write(ticket)
 
+    def return_ticket(self, ticket: bytes) -> None:
+        """The first packet of the node that listens."""
+        self._write(len(ticket).to_bytes(_LENGTH_BYTES, "big") + ticket)
+
     def close(self) -> None:
         """End the connection once all is sent that was written."""
         self._has_ended = True
@@ -206,14 +210,20 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(host: str, port: int, ticket: bytes, context: ssl.SSLContext | None) -> Connection:
-    """A connection to a listener, with the ticket of a stream. Raises OSError, also of TLS, and TimeoutError."""
+    """A connection to a listener, which has accepted the ticket. Raises OSError, also of TLS, and TimeoutError."""
     loop = asyncio.get_running_loop()
     tls: dict[str, Any] = {}
     if context is not None:
         tls = {"ssl": context, "server_hostname": host, "ssl_shutdown_timeout": SHUTDOWN_S}
     async with asyncio.timeout(CONNECT_S):
         _, connection = await loop.create_connection(Connection, host, port, **tls)
-    connection.send_ticket(ticket)
+        try:
+            connection.send_ticket(ticket)
+            if await connection.read() != ticket:
+                raise ConnectionResetError("the ticket has not come back")
+        except BaseException:
+            connection.abort()
+            raise
     return connection
 
 
@@ -302,7 +312,7 @@ class DirectListener:
         tls: dict[str, Any] = {}
         if self._context is not None:
             tls = {"ssl": self._context, "ssl_handshake_timeout": TICKET_S, "ssl_shutdown_timeout": SHUTDOWN_S}
-        connection: Connection | None = None
+        transport: asyncio.BaseTransport | None = None
         known = loop.create_future()
 
         def redeem(one: Connection, number: bytes) -> None:
@@ -312,18 +322,19 @@ class DirectListener:
             if ticket is None:
                 one.abort()
             else:
+                one.return_ticket(number)
                 ticket.redeem(one)
 
         is_known = False
         try:
             async with asyncio.timeout(TICKET_S):
-                _, connection = await loop.connect_accepted_socket(lambda: Connection(redeem), accepted, **tls)
+                transport, _ = await loop.connect_accepted_socket(lambda: Connection(redeem), accepted, **tls)
                 is_known = await known
         except (OSError, TimeoutError):
             pass
         finally:
             if not is_known:
-                accepted.close() if connection is None else connection.abort()
+                accepted.close() if transport is None else cast(asyncio.Transport, transport).abort()
 
     async def close(self) -> None:
         """Accept no more connections; those with a ticket end with their streams."""
