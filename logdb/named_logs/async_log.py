@@ -240,20 +240,29 @@ class AsyncNamedLog:
 
     async def first(self) -> Position | None:
         """As `logdb.named_logs.NamedLog.first`."""
-        entry = await _first(self.read(limit=1))
-        return None if entry is None else entry.position
+        return await self._end(reverse=False)
 
     async def last(self) -> Position | None:
         """As `logdb.named_logs.NamedLog.last`."""
-        entry = await _first(self.read(reverse=True, limit=1))
-        return None if entry is None else entry.position
+        return await self._end(reverse=True)
+
+    async def _end(self, *, reverse: bool) -> Position | None:
+        keys = self._layout.range()
+        row = await at_newest_async(
+            self._db, lambda snapshot: _first(snapshot.scan(*keys, reverse=reverse, limit=1))
+        )
+        return None if row is None else self._layout.entry(*row).position
 
     async def stats(self) -> LogStats:
         """As `logdb.named_logs.NamedLog.stats`."""
-        stats = NO_ENTRIES
-        async for entry in self.read():
-            stats = with_entry(stats, entry)
-        return stats
+
+        async def read(snapshot: Reader) -> LogStats:
+            stats = NO_ENTRIES
+            async for row in snapshot.scan(*self._layout.range()):
+                stats = with_entry(stats, self._layout.entry(*row))
+            return stats
+
+        return await at_newest_async(self._db, read)
 
     # ---- consumers
 

@@ -266,17 +266,26 @@ class NamedLog:
     @property
     def first(self) -> Position | None:
         """The position of the first entry, None if there is none. Raises as `Database.scan`."""
-        return next((entry.position for entry in self.read(limit=1)), None)
+        return self._end(reverse=False)
 
     @property
     def last(self) -> Position | None:
         """The position of the last entry, None if there is none. Raises as `Database.scan`."""
-        return next((entry.position for entry in self.read(reverse=True, limit=1)), None)
+        return self._end(reverse=True)
+
+    def _end(self, *, reverse: bool) -> Position | None:
+        keys = self._layout.range()
+        rows = at_newest(self._db, lambda snapshot: list(snapshot.scan(*keys, reverse=reverse, limit=1)))
+        return next((entry.position for entry in self._layout.read(rows)), None)
 
     def stats(self) -> LogStats:
         """The number of entries, their size, and where they begin and end. Reads all of them, in one snapshot. Raises
         as `Database.scan`."""
-        return reduce(with_entry, self.read(), NO_ENTRIES)
+
+        def read(snapshot: Reader) -> LogStats:
+            return reduce(with_entry, self._layout.read(snapshot.scan(*self._layout.range())), NO_ENTRIES)
+
+        return at_newest(self._db, read)
 
     # ---- consumers
 

@@ -39,7 +39,8 @@ def test_a_compaction_disturbs_no_reader(monkeypatch: pytest.MonkeyPatch) -> Non
         with orders.group("all", partitions=2) as member:
             assert member.run(record, until_end=True) == 3
         assert [state.lag for state in orders.consumers()] == [0, 0, 0]
-        assert len(orders) == 3
+        assert (len(orders), orders.first, orders.last) == (3, positions[0], positions[2])
+        assert orders.stats().entries == 3
         orders.truncate(before=positions[2])
         with pytest.raises(ValueError, match="6 comes after 7"):
             orders.append(b"d", txn_id=6)
@@ -69,7 +70,8 @@ def test_a_compaction_disturbs_no_reader_on_asyncio(monkeypatch: pytest.MonkeyPa
             async with orders.group("all", partitions=2) as member:
                 assert await member.run(record, until_end=True) == 3
             assert [state.lag for state in await orders.consumers()] == [0, 0, 0]
-            assert await orders.count() == 3
+            assert (await orders.first(), await orders.last()) == (positions[0], positions[2])
+            assert (await orders.count(), (await orders.stats()).entries) == (3, 3)
             await orders.truncate(before=positions[2])
             with pytest.raises(ValueError, match="6 comes after 7"):
                 await orders.append(b"d", txn_id=6)
