@@ -399,9 +399,7 @@ def dashboard(
     show what that certificate may read, and --https-ca must identify the visitors. To listen at an address that other
     machines can reach, the pages need HTTPS, and a cluster with tokens, or --https-ca.
     """
-    cluster_pages(
-        *_cluster_at(ctx, path, endpoints), listen, ca=https_ca, certificate=https_certificate, key=https_key
-    )
+    cluster_pages(*_cluster_at(ctx, path, endpoints), listen, ca=https_ca, certificate=https_certificate, key=https_key)
 
 
 def _cluster_at(

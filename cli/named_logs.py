@@ -187,9 +187,7 @@ def delete(session: Session, name: str, as_json: bool) -> None:
 @as_json
 @database
 @click.pass_obj
-def retention(
-    session: Session, name: str, age: float | None, size: int | None, removes: bool, as_json: bool
-) -> None:
+def retention(session: Session, name: str, age: float | None, size: int | None, removes: bool, as_json: bool) -> None:
     """Print how long the log NAME keeps its entries, in seconds and in bytes; with options, change it first. Sweeps
     delete the others: see `logdb sweep`."""
     if removes and (age, size) != (None, None):

@@ -80,17 +80,13 @@ def run(ctx: click.Context, command: click.Command, name: str, args: Sequence[st
 
 @click.command()
 @click.argument("script", type=click.File(), default="-")
-@click.option(
-    "--guard-writes", is_flag=True, help="Also conflict when a written key that was not read has changed."
-)
+@click.option("--guard-writes", is_flag=True, help="Also conflict when a written key that was not read has changed.")
 @label
 @notation
 @as_json
 @database
 @click.pass_context
-def txn(
-    ctx: click.Context, script: TextIO, guard_writes: bool, label: str, notation: Notation, as_json: bool
-) -> None:
+def txn(ctx: click.Context, script: TextIO, guard_writes: bool, label: str, notation: Notation, as_json: bool) -> None:
     """Run a SCRIPT (a file, or `-`: the standard input) as one transaction. Prints what it reads and its
     version.
 
@@ -144,9 +140,7 @@ def _lines(script: TextIO) -> Iterator[Line]:
         name, *args = words
         if name not in READING and name not in WRITING:
             known = ", ".join([*READING, *WRITING])
-            raise BadInput(
-                f"{script.name}, line {number}: no operation {name!r} in a transaction (there are {known})"
-            )
+            raise BadInput(f"{script.name}, line {number}: no operation {name!r} in a transaction (there are {known})")
         yield Line(number, name, args)
 
 

@@ -112,9 +112,7 @@ def write_parquet(file: IO[bytes], rows: Rows) -> int:
     parquet = parquet_library()
     import pyarrow
 
-    schema = pyarrow.schema(
-        [pyarrow.field(name, pyarrow.binary(), nullable=False) for name in ("key", "value")]
-    )
+    schema = pyarrow.schema([pyarrow.field(name, pyarrow.binary(), nullable=False) for name in ("key", "value")])
     count = 0
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         while some := list(islice(rows, PARQUET_ROWS)):
@@ -148,9 +146,7 @@ def _json_object(key: bytes, value: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise BadInput(
-            f"the value of key {escaped(key)!r} is not a JSON object; export without --json-values"
-        )
+        raise BadInput(f"the value of key {escaped(key)!r} is not a JSON object; export without --json-values")
     return found
 
 

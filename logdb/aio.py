@@ -519,9 +519,7 @@ class Database:
         key = unversioned_key(prefix, 0)
         return versioned_key(key, (await self._host.write({key: value}, label, (), (), 1))[0])
 
-    async def multi_put(
-        self, items: Mapping[bytes, bytes | None], *, label: str = "", ttl: float | None = None
-    ) -> int:
+    async def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "", ttl: float | None = None) -> int:
         """As `logdb.Database.multi_put`."""
         writes, appended = with_expiry(checked_items(items), ttl)
         return (await self._host.write(writes, label, (), (), appended))[0]
@@ -635,9 +633,7 @@ class Database:
         self, name: str, *, exclusive: Literal[False] = False, retention: Retention | None = None
     ) -> AsyncNamedLog: ...
     @overload
-    def log(
-        self, name: str, *, exclusive: Literal[True], retention: Retention | None = None
-    ) -> AsyncExclusiveLog: ...
+    def log(self, name: str, *, exclusive: Literal[True], retention: Retention | None = None) -> AsyncExclusiveLog: ...
     def log(self, name: str, *, exclusive: bool = False, retention: Retention | None = None) -> AsyncNamedLog:
         """As `logdb.Database.log`."""
         check_flag("exclusive", exclusive)

@@ -332,9 +332,7 @@ class Database:
     def __delitem__(self, key: bytes) -> None:
         self.delete(key)
 
-    def multi_put(
-        self, items: Mapping[bytes, bytes | None], *, label: str = "", ttl: float | None = None
-    ) -> int:
+    def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "", ttl: float | None = None) -> int:
         """Write all of `items` or nothing; the value None deletes. Returns the version, once it is durable.
 
         `label`, `ttl`: as `put`. Raises as `put`, and TransactionTooLarge.
@@ -420,9 +418,7 @@ class Database:
         return Table(Definition(name, key, value), self)
 
     @overload
-    def log(
-        self, name: str, *, exclusive: Literal[False] = False, retention: Retention | None = None
-    ) -> NamedLog: ...
+    def log(self, name: str, *, exclusive: Literal[False] = False, retention: Retention | None = None) -> NamedLog: ...
     @overload
     def log(self, name: str, *, exclusive: Literal[True], retention: Retention | None = None) -> ExclusiveLog: ...
     def log(self, name: str, *, exclusive: bool = False, retention: Retention | None = None) -> NamedLog:

@@ -270,9 +270,7 @@ def key_list(dashboard: Dashboard, request: Request, visitor: Visitor) -> Respon
     """The keys with a prefix at a version."""
     prefix, start, before = _bytes(request, "prefix"), _bytes(request, "start"), _bytes(request, "before")
     snapshot, moment = _moment(request, visitor.database)
-    page = (
-        browsing.keys_before(snapshot, prefix, before) if before else browsing.keys_from(snapshot, prefix, start)
-    )
+    page = browsing.keys_before(snapshot, prefix, before) if before else browsing.keys_from(snapshot, prefix, start)
     return dashboard.rendered("keys.html", request, visitor, page=page, prefix=prefix, start=start, **moment)
 
 

@@ -212,8 +212,6 @@ def _compared(old: Snapshot, new: Snapshot, keys: Sequence[bytes]) -> list[Chang
         some = keys[first : first + _BATCH]
         was, now = old.multi_get(some), new.multi_get(some)
         rows += [
-            ChangedRow(key, _shown(was.get(key)), _shown(now.get(key)))
-            for key in some
-            if was.get(key) != now.get(key)
+            ChangedRow(key, _shown(was.get(key)), _shown(now.get(key))) for key in some if was.get(key) != now.get(key)
         ]
     return rows

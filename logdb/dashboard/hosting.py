@@ -64,9 +64,7 @@ def served(source: Source, listen: str, security: Security) -> Iterator[str]:
     listener = _listener(listen)
     try:
         host, port = parsed(listen)[0], listener.getsockname()[1]
-        dashboard = Dashboard(
-            Visitors(source), is_https=bool(files), port=port, is_loopback=is_loopback(listen)
-        )
+        dashboard = Dashboard(Visitors(source), is_https=bool(files), port=port, is_loopback=is_loopback(listen))
         config = uvicorn.Config(
             dashboard.app,
             loop="asyncio",

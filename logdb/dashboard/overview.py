@@ -98,8 +98,7 @@ class Samples:
         """Records per second between each measurement and the next."""
         samples = list(self._samples)
         return [
-            max(0.0, (after - before) / max(now - then, 1e-3))
-            for (then, before), (now, after) in pairwise(samples)
+            max(0.0, (after - before) / max(now - then, 1e-3)) for (then, before), (now, after) in pairwise(samples)
         ]
 
 
@@ -108,6 +107,4 @@ def line_of(rates: Sequence[float]) -> str:
     if len(rates) < 2:
         return ""
     top, step = max(*rates, 1e-9), WIDTH / (len(rates) - 1)
-    return " ".join([
-        f"{step * at:.1f},{HEIGHT - 2 - (HEIGHT - 4) * rate / top:.1f}" for at, rate in enumerate(rates)
-    ])
+    return " ".join([f"{step * at:.1f},{HEIGHT - 2 - (HEIGHT - 4) * rate / top:.1f}" for at, rate in enumerate(rates)])

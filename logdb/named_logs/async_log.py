@@ -248,9 +248,7 @@ class AsyncNamedLog:
 
     async def _end(self, *, reverse: bool) -> Position | None:
         keys = self._layout.range()
-        row = await at_newest_async(
-            self._db, lambda snapshot: _first(snapshot.scan(*keys, reverse=reverse, limit=1))
-        )
+        row = await at_newest_async(self._db, lambda snapshot: _first(snapshot.scan(*keys, reverse=reverse, limit=1)))
         return None if row is None else self._layout.entry(*row).position
 
     async def stats(self) -> LogStats:

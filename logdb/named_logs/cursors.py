@@ -311,9 +311,7 @@ class Progress:
         stored = found.get(self._keys.owners)
         owned = [0]
         if self._member is None and stored is not None:
-            raise LogDBError(
-                f"the consumer {self._keys.name!r} of {self._keys.log!r} is a group: use NamedLog.group"
-            )
+            raise LogDBError(f"the consumer {self._keys.name!r} of {self._keys.log!r} is a group: use NamedLog.group")
         if self._member is not None:
             if stored is None:
                 raise self._keys.deleted()
@@ -369,9 +367,7 @@ class Progress:
                 self.positions[partition] = position
 
 
-def states_of(
-    keys: ConsumerKeys, found: Mapping[bytes, bytes], entries: Iterable[Entry]
-) -> list[ConsumerState]:
+def states_of(keys: ConsumerKeys, found: Mapping[bytes, bytes], entries: Iterable[Entry]) -> list[ConsumerState]:
     """The state of each partition of a consumer. `entries`: all of the log behind the first of its cursors."""
     stored = found.get(keys.owners)
     owners = Owners([None]) if stored is None else Owners.decode(stored)

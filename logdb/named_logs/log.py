@@ -172,9 +172,7 @@ class NamedLog:
         self._store_retention()
         return self._layout.position(self._db.append(self._layout.entries, stored(value, None, key)))
 
-    def extend(
-        self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
-    ) -> list[Position]:
+    def extend(self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None) -> list[Position]:
         """Append entries with these `values` in one transaction, all with `txn_id` and the partition `key`. Returns
         their positions, once they are durable. Raises as `append`, and TransactionTooLarge."""
         all_values = listed(values, "values")
@@ -378,9 +376,7 @@ class ExclusiveLog(NamedLog):
         """As `NamedLog.append`. Raises WriterFenced."""
         return self.extend([value], txn_id=txn_id, key=key)[0]
 
-    def extend(
-        self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
-    ) -> list[Position]:
+    def extend(self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None) -> list[Position]:
         """As `NamedLog.extend`. Raises WriterFenced."""
         if self._epoch is None:
             self.claim()

@@ -276,9 +276,7 @@ class Table(TableView[K, V]):
         step = Step()
         try:
             while state is IndexState.BUILDING:
-                state, _ = self._commit(
-                    "build index", lambda txn: self._definition.build_step(txn, index.name, step)
-                )
+                state, _ = self._commit("build index", lambda txn: self._definition.build_step(txn, index.name, step))
                 step.committed()
         except (UniqueViolation, TypeError, ValueError):
             with suppress(KeyError):

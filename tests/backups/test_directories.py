@@ -416,6 +416,7 @@ def test_a_write_after_a_backup_was_begun_comes_after_that_time(
         with logdb.open(":memory:") as into:
             assert logdb.restore(place, into, time=when).version == version
 
+
 def test_a_time_between_two_writes(tmp_path: Path, place: Path) -> None:
     with open_database(tmp_path / "db") as db:
         versions = [db.put(b"k", b"%d" % n) for n in range(6)]

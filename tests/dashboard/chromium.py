@@ -31,7 +31,7 @@ from tests.dashboard.browser import Browser, browsing, wait_until
 PORT = 28_200
 HOSTILE = {
     b"<script>window.broken=1</script>": b"<script>window.broken=1</script>",
-    b"\"'><img src=x onerror=\"window.broken=1\">": b"</pre><img src=x onerror=\"window.broken=1\">",
+    b'"\'><img src=x onerror="window.broken=1">': b'</pre><img src=x onerror="window.broken=1">',
     b"javascript:alert(1)": bytes(range(256)),
 }
 

@@ -112,10 +112,30 @@ def test_servers_accept_each_other(nodes: Nodes) -> None:
 
 
 IMPOSTORS = {
-    "a client": ("ada", "storage", "s2", "the certificate does not belong to a server, but must belong to logdb://test/storage/s2"),
-    "another role": ("storage-s1", "ordering", "o1", "belongs to logdb://test/storage/s1, but must belong to logdb://test/ordering/o1"),
-    "another name": ("storage-s1", "storage", "s2", "belongs to logdb://test/storage/s1, but must belong to logdb://test/storage/s2"),
-    "another cluster": ("storage-s9", "storage", "", "belongs to logdb://other/storage/s9, but must belong to logdb://test/storage/"),
+    "a client": (
+        "ada",
+        "storage",
+        "s2",
+        "the certificate does not belong to a server, but must belong to logdb://test/storage/s2",
+    ),
+    "another role": (
+        "storage-s1",
+        "ordering",
+        "o1",
+        "belongs to logdb://test/storage/s1, but must belong to logdb://test/ordering/o1",
+    ),
+    "another name": (
+        "storage-s1",
+        "storage",
+        "s2",
+        "belongs to logdb://test/storage/s1, but must belong to logdb://test/storage/s2",
+    ),
+    "another cluster": (
+        "storage-s9",
+        "storage",
+        "",
+        "belongs to logdb://other/storage/s9, but must belong to logdb://test/storage/",
+    ),
     "another host": ("storage-s7", "storage", "", "is not valid for 127.0.0.1, where that server claims to run"),
 }
 
