@@ -44,9 +44,9 @@ def open(
     become durable. The path ":memory:" is a database without a directory.
 
     `compact_above`: a share from 0 to 1. When more than this share of the log is garbage, and the log has 64 MiB, it is
-    compacted in the background as by `Database.compact`; then only the newest and pinned versions stay readable.
-    `sweep_interval`: the time in seconds between two sweeps, which delete in the background what has expired, as
-    `Database.sweep`; None: never. A database without keys or named logs that expire is only looked at.
+    compacted in the background as by `Database.compact`; then only the newest and pinned versions stay readable. Not in
+    memory. `sweep_interval`: the time in seconds between two sweeps, which delete in the background what has expired,
+    as `Database.sweep`; None: never. A database without keys or named logs that expire is only looked at.
 
     `cold`: the cold tier of the database from now on, a directory or a URL of fsspec ("s3://bucket/folder"). Segments
     of the log are copied there before compactions remove them, and older versions are read there. The directory
@@ -221,6 +221,8 @@ def _opened(
             raise ValueError("a database in memory has nothing to read yet: open it for writing")
         if cold is not None:
             raise ValueError("a database in memory has no segments for a cold tier")
+        if above is not None:
+            raise ValueError("a database in memory does not compact itself: omit compact_above, and call compact()")
         return EmbeddedBackend.in_memory()
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be a str or a path, not {type(path).__name__}")

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, Protocol
 from logdb.errors import LogDBError
 from logdb.keys import Subspace, pack, unpack
 from logdb.named_logs.layout import CONSUMERS, LOGS, Entry, Layout, Position
+from logdb.store.limits import check_name
 from logdb.store.records import INDEX_BYTES, VERSION_BYTES
 
 OWNERS, CURSORS, HEARTBEATS = 0, 1, 2
@@ -63,10 +64,7 @@ class ConsumerKeys:
     Raises TypeError, ValueError for a name that no consumer can have."""
 
     def __init__(self, log: str, name: str) -> None:
-        if type(name) is not str:
-            raise TypeError(f"the name of a consumer must be a str, not {type(name).__name__}")
-        if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
-            raise ValueError(f"the name of a consumer must have 1 to {MAX_NAME_BYTES} bytes, not {len(name.encode())}")
+        check_name("a consumer", name, MAX_NAME_BYTES)
         self.log, self.name = log, name
         self._space: Subspace = LOGS.subspace(log, CONSUMERS, name)
         self.all = self._space.range()

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, Protocol
 from logdb.errors import LogDBError, WriterFenced
 from logdb.keys import Subspace, unpack
 from logdb.named_logs.retention import LOG_MARKS, POLICIES, Retention
-from logdb.store.limits import MAX_VALUE_BYTES
+from logdb.store.limits import MAX_VALUE_BYTES, check_name
 from logdb.store.records import APPENDED_BYTES, INDEX_BYTES, VERSION_BYTES
 
 LOGS: Final = Subspace(None, "logdb.logs")
@@ -114,10 +114,7 @@ class Layout:
     transaction ids. Raises TypeError, ValueError for a name that no log can have."""
 
     def __init__(self, name: str) -> None:
-        if type(name) is not str:
-            raise TypeError(f"the name of a log must be a str, not {type(name).__name__}")
-        if not name:
-            raise ValueError("the name of a log must not be empty")
+        check_name("a log", name)
         self.name = name
         self.all = LOGS.range((name,))
         self.writer = WRITERS.pack((name,))

@@ -46,12 +46,17 @@ def check_label(label: str) -> None:
         raise ValueError(f"the label has {size:,} bytes, the limit is {MAX_LABEL_BYTES:,}; nothing was written")
 
 
+def check_name(what: str, name: str, max_bytes: int = MAX_KEY_BYTES) -> None:
+    """`what`: has the name, as "a pin". Raises TypeError, ValueError."""
+    if type(name) is not str:
+        raise TypeError(f"the name of {what} must be a str, not {type(name).__name__}")
+    if not 0 < (size := _encoded_bytes(f"the name of {what}", name)) <= max_bytes:
+        raise ValueError(f"the name of {what} must have 1 to {max_bytes:,} bytes, not {size:,}")
+
+
 def check_pin(name: str) -> None:
     """Raises TypeError, ValueError."""
-    if type(name) is not str:
-        raise TypeError(f"a pin's name must be a str, not {type(name).__name__}")
-    if not 0 < _encoded_bytes("a pin's name", name) <= MAX_PIN_BYTES:
-        raise ValueError(f"a pin's name must have 1 to {MAX_PIN_BYTES} bytes")
+    check_name("a pin", name, MAX_PIN_BYTES)
 
 
 def check_size(size: int) -> None:

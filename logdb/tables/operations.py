@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from logdb.errors import Corruption, IndexUnavailable, TableMismatch, UniqueViolation
 from logdb.keys import Item
+from logdb.store.limits import check_name
 from logdb.store.ranges import key_range
 from logdb.tables.codecs import FORMATS, Codec, parse
 from logdb.tables.schema import (
@@ -26,7 +27,6 @@ from logdb.tables.schema import (
     Layout,
     Schema,
     check_like,
-    check_name,
     key_types,
 )
 from logdb.txn.transaction import Workspace

@@ -185,14 +185,6 @@ def _tupled(value: Any) -> Any:
     return tuple(map(_tupled, value)) if isinstance(value, list) else value
 
 
-def check_name(what: str, name: str) -> None:
-    """Raises TypeError, ValueError for the name of a table or an index."""
-    if type(name) is not str:
-        raise TypeError(f"the name of {what} must be a str, not {type(name).__name__}")
-    if not name:
-        raise ValueError(f"the name of {what} must not be empty")
-
-
 def key_types(key: Any) -> Iterator[str]:
     """The names of the types of a key. Raises TypeError, ValueError."""
     kinds = key if isinstance(key, tuple) else (key,)

@@ -249,6 +249,12 @@ def test_a_pin_does_not_wait_for_a_compaction(db: logdb.Database) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.5, 1.5])
-def test_an_invalid_share_is_rejected(share: float) -> None:
+def test_an_invalid_share_is_rejected(tmp_path: Path, share: float) -> None:
     with pytest.raises(ValueError, match="compact_above must be more than 0 and less than 1"):
-        logdb.open(":memory:", compact_above=share)
+        logdb.open(tmp_path, compact_above=share)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_share_for_a_database_in_memory_is_refused_rather_than_ignored() -> None:
+    with pytest.raises(ValueError, match="in memory does not compact itself"):
+        logdb.open(":memory:", compact_above=0.5)
