@@ -189,7 +189,12 @@ class Operator:
         for shard, member in sorted(members, key=lambda found: found[1].server, reverse=True):
             if self._is(member, which):
                 return shard, member.server
-        raise ValueError(f"{which} is not a server of a shard; there are {_listed([member for _, member in members])}")
+        why = f"{which} is not a server of a shard"
+        if any(self._is(spare, which) for spare in view.spares):
+            why = f"{which} is a spare"
+        elif self._layout is not None and (self._layout.storage, which) in self._layout.file.servers:
+            why += ": if it was dropped after a failure, `logdb cluster up` starts it as a spare, which takes its place"
+        raise ValueError(f"{why}; the shards have {_listed([member for _, member in members])}")
 
     def _is(self, member: ConfiguredServer, which: str) -> bool:
         """Whether this is the number, name or address of a server."""

@@ -156,5 +156,14 @@ def test_the_newest_server_at_an_address_is_replaced(monkeypatch: pytest.MonkeyP
     assert operator.replace_server("a:1") == (5, 7, 2)
     assert operator.replace_server("1") == (1, 7, 1)
     assert asked == [ReplaceServer(5, 0), ReplaceServer(1, 0)]
-    with pytest.raises(ValueError, match="b:1 is not a server of a shard; there are 1 at a:1, 5 at a:1"):
+    with pytest.raises(ValueError, match="b:1 is not a server of a shard; the shards have 1 at a:1, 5 at a:1"):
         operator.replace_server("b:1")
+
+
+def test_a_server_without_a_shard_is_not_replaced(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how a server that was dropped comes back."""
+    see(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"),)))
+    with pytest.raises(ValueError, match="a:1 is a spare; the shards have none"):
+        operator.replace_server("a:1")
+    with pytest.raises(ValueError, match="s2 is not a server of a shard: if it was dropped .* `logdb cluster up`"):
+        operator.replace_server("s2")

@@ -247,7 +247,7 @@ def test_a_cluster_that_has_no_directory_here(path: Path) -> None:
     assert call("finalize-shard", 2, "--grace", 3, *where) == "shard 2 accepts no more appends\n"
     assert "a shard has 2 servers, and there are " in call("add-shard", *where, code=3)
     assert "shard 7 does not exist" in call("finalize-shard", 7, *where, code=3)
-    assert "s1 is not a server of a shard; there are " in call("replace-server", "s1", *where, code=2)
+    assert "s1 is not a server of a shard; the shards have " in call("replace-server", "s1", *where, code=2)
     tables = call("status", "--interval", 0.1, *where)
     assert tables.startswith(f"cluster {seen['cluster']}: ")
     assert "\n2\tfinalized\t" in tables
