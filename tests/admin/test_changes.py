@@ -165,5 +165,5 @@ def test_a_server_without_a_shard_is_not_replaced(operator: Operator, monkeypatc
     see(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"),)))
     with pytest.raises(ValueError, match="a:1 is a spare; the shards have none"):
         operator.replace_server("a:1")
-    with pytest.raises(ValueError, match="s2 is not a server of a shard: if it was dropped .* `logdb cluster up`"):
+    with pytest.raises(ValueError, match=r"s2 is not a server of a shard: if it was dropped .* `logdb cluster up`"):
         operator.replace_server("s2")
