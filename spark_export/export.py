@@ -286,7 +286,8 @@ def _run(plan: SnapshotPlan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
 
 def _cause(error: Exception) -> str:
     """The line of Spark's error that names the error in Python."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    text, _, _ = str(error).partition("JVM stacktrace:")  # of Spark Connect's errors
+    lines = [line for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _NAMED.match(line)]
     return (named or lines or [type(error).__name__])[-1 if named else 0].strip().removeprefix(": ")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -136,7 +137,7 @@ def _merged(base: Path, changed: Iterable[pa.RecordBatch], deleted: RangeIndex) 
 
 
 def _write_rows(file: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    staging = file.with_suffix(f".{os.getpid()}.tmp")
+    staging = file.with_suffix(f".{secrets.token_hex(8)}.tmp")
     some: list[pa.RecordBatch] = []
     with pq.ParquetWriter(staging, schema, compression=COMPRESSION, use_dictionary=False) as writer:
         for batch in batches:
@@ -155,7 +156,7 @@ def _link(base: Path, file: Path) -> None:
     try:
         os.link(base, file)
     except OSError:  # on another file system
-        staging = file.with_suffix(f".{os.getpid()}.tmp")
+        staging = file.with_suffix(f".{secrets.token_hex(8)}.tmp")
         shutil.copyfile(base, staging)
         sync(staging)
         os.replace(staging, file)
@@ -163,7 +164,7 @@ def _link(base: Path, file: Path) -> None:
 
 def _described(file: Path, description: File) -> File:
     note = _note(file.parent, file.name)
-    staging = note.with_suffix(f".{os.getpid()}.tmp")
+    staging = note.with_suffix(f".{secrets.token_hex(8)}.tmp")
     staging.write_text(json.dumps(description))
     os.replace(staging, note)
     return description

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from logdb.embedded.external_leases import is_alive
 from logdb.errors import Unavailable
@@ -61,9 +61,14 @@ def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb"
     """
     try:
         from pyspark.sql import SparkSession
+        from pyspark.sql.utils import is_remote
     except ImportError:
         raise Unavailable("Spark is not installed: pip install 'logdb[spark]'") from None
     spark = SparkSession.getActiveSession()
+    if spark is None and is_remote():  # Spark Connect's is that of one thread
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+        spark = cast(SparkSession, ConnectSession.builder.getOrCreate())
     if spark is None:
         home = java_home()
         (home / "log4j2.properties").write_text(_LOGGING)

@@ -229,14 +229,11 @@ class AsyncNamedLog:
 
     async def count(self) -> int:
         """The number of entries. Reads all of them. Raises as `Database.scan`."""
-
-        async def read(snapshot: Reader) -> int:
-            count = 0
-            async for _ in snapshot.scan(*self._layout.range()):
+        count = 0
+        async with self._db.transaction(read_only=True) as txn:  # a lease keeps its version, however long it takes
+            async for _ in txn.scan(*self._layout.range()):
                 count += 1
-            return count
-
-        return await at_newest_async(self._db, read)
+        return count
 
     async def first(self) -> Position | None:
         """As `logdb.named_logs.NamedLog.first`."""
@@ -253,14 +250,11 @@ class AsyncNamedLog:
 
     async def stats(self) -> LogStats:
         """As `logdb.named_logs.NamedLog.stats`."""
-
-        async def read(snapshot: Reader) -> LogStats:
-            stats = NO_ENTRIES
-            async for row in snapshot.scan(*self._layout.range()):
+        stats = NO_ENTRIES
+        async with self._db.transaction(read_only=True) as txn:
+            async for row in txn.scan(*self._layout.range()):
                 stats = with_entry(stats, self._layout.entry(*row))
-            return stats
-
-        return await at_newest_async(self._db, read)
+        return stats
 
     # ---- consumers
 

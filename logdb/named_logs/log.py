@@ -256,7 +256,8 @@ class NamedLog:
 
     def __len__(self) -> int:
         """The number of entries. Reads all of them. Raises as `Database.scan`."""
-        return at_newest(self._db, lambda snapshot: sum(1 for _ in snapshot.scan(*self._layout.range())))
+        with self._db.transaction(read_only=True) as txn:  # a lease keeps its version, however long it takes
+            return sum(1 for _ in txn.scan(*self._layout.range()))
 
     def __bool__(self) -> bool:
         return True
@@ -279,11 +280,8 @@ class NamedLog:
     def stats(self) -> LogStats:
         """The number of entries, their size, and where they begin and end. Reads all of them, in one snapshot. Raises
         as `Database.scan`."""
-
-        def read(snapshot: Reader) -> LogStats:
-            return reduce(with_entry, self._layout.read(snapshot.scan(*self._layout.range())), NO_ENTRIES)
-
-        return at_newest(self._db, read)
+        with self._db.transaction(read_only=True) as txn:
+            return reduce(with_entry, self._layout.read(txn.scan(*self._layout.range())), NO_ENTRIES)
 
     # ---- consumers
 

@@ -14,6 +14,9 @@ MAX_TRANSACTION_BYTES: Final = 256 << 20
 """Maximum size of all keys and values that a transaction writes, in bytes."""
 MAX_LABEL_BYTES: Final = 1 << 10
 MAX_PIN_BYTES: Final = 400
+MAX_NAME_BYTES: Final = 1 << 10
+"""Maximum length of the name of a named log, a table, an index or a field, in bytes: part of keys, where it may take
+twice as much."""
 INLINE_VALUE_BYTES: Final = 4 << 10
 """A longer value, in bytes, is a separate record, to which the commit record refers."""
 
@@ -46,8 +49,8 @@ def check_label(label: str) -> None:
         raise ValueError(f"the label has {size:,} bytes, the limit is {MAX_LABEL_BYTES:,}; nothing was written")
 
 
-def check_name(what: str, name: str, max_bytes: int = MAX_KEY_BYTES) -> None:
-    """`what`: has the name, as "a pin". Raises TypeError, ValueError."""
+def check_name(what: str, name: str, max_bytes: int = MAX_NAME_BYTES) -> None:
+    """Check the name of `what`, for example "a pin". Raises TypeError, ValueError."""
     if type(name) is not str:
         raise TypeError(f"the name of {what} must be a str, not {type(name).__name__}")
     if not 0 < (size := _encoded_bytes(f"the name of {what}", name)) <= max_bytes:

@@ -6,8 +6,8 @@ their own, between the event loops of the two nodes.
 
 The node that opens a stream asks for it (`Hello.direct`). The other one answers with a port of its `DirectListener` and
 a ticket, a random number for this stream alone. The first node connects to that port at the same host, with TLS if the
-stream has it, sends the ticket, and receives it back in the first packet. It reports on the stream whether that has
-come. If it has not (a firewall, a proxy that accepts everything), the stream carries the packets.
+stream has it, sends the ticket, and receives it back in the first packet. It reports on the stream whether it has
+connected. If it has not (a firewall, a proxy that accepts everything), the stream carries the packets.
 
 A packet is preceded by its length, 4 bytes; the length 0 ends a direction. The connection ends with its stream.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import secrets
 import socket
 import ssl
@@ -30,7 +31,9 @@ from logdb.wire.limits import MAX_PACKET_BYTES
 
 TICKET_BYTES: Final = 16
 CONNECT_S: Final = 2.0
-"""Maximum time until the ticket has come back; then the stream carries the packets."""
+"""Maximum time to connect and to receive the ticket back; then the stream carries the packets."""
+AGAIN_S: Final = 0.2
+"""Maximum pause before the next attempt, if the listener has too many strangers."""
 TICKET_S: Final = 3.0
 """Maximum time until a connection has sent its ticket."""
 MAX_STRANGERS: Final = 64
@@ -216,15 +219,20 @@ async def connect(host: str, port: int, ticket: bytes, context: ssl.SSLContext |
     if context is not None:
         tls = {"ssl": context, "server_hostname": host, "ssl_shutdown_timeout": SHUTDOWN_S}
     async with asyncio.timeout(CONNECT_S):
-        _, connection = await loop.create_connection(Connection, host, port, **tls)
-        try:
-            connection.send_ticket(ticket)
-            if await connection.read() != ticket:
-                raise ConnectionResetError("the ticket has not come back")
-        except BaseException:
-            connection.abort()
-            raise
-    return connection
+        while True:
+            _, connection = await loop.create_connection(Connection, host, port, **tls)
+            is_accepted = False
+            try:
+                connection.send_ticket(ticket)
+                is_accepted = await connection.read() == ticket
+            except ConnectionResetError:
+                pass
+            finally:
+                if not is_accepted:
+                    connection.abort()
+            if is_accepted:
+                return connection
+            await asyncio.sleep(random.uniform(0, AGAIN_S))
 
 
 def end_with(call: Any, connection: Connection) -> None:
@@ -325,15 +333,14 @@ class DirectListener:
                 one.return_ticket(number)
                 ticket.redeem(one)
 
-        is_known = False
         try:
             async with asyncio.timeout(TICKET_S):
                 transport, _ = await loop.connect_accepted_socket(lambda: Connection(redeem), accepted, **tls)
-                is_known = await known
+                await asyncio.shield(known)
         except (OSError, TimeoutError):
             pass
         finally:
-            if not is_known:
+            if not known.done() or not known.result():
                 accepted.close() if transport is None else cast(asyncio.Transport, transport).abort()
 
     async def close(self) -> None:

@@ -37,7 +37,7 @@ from logdb.system.addresses import cannot_listen, location_of, parsed
 from logdb.transport.accepted_messages import is_from_another_role
 from logdb.transport.backoff import Backoff
 from logdb.transport.dialling import OPTIONS, Refused, error_of, opened
-from logdb.transport.direct import Connection, DirectListener, Ticket, connect, end_with
+from logdb.transport.direct import CONNECT_S, Connection, DirectListener, Ticket, connect, end_with
 from logdb.transport.failures import BROKEN, aio, failure_of, reason_of
 from logdb.transport.listener import Listener
 from logdb.transport.node_authenticator import NodeAuthenticator
@@ -87,6 +87,8 @@ QUEUE_BYTES: Final = 2 * MAX_PACKET_BYTES
 """Maximum size of the queue for one peer. It has room for two of the largest packets, so that a small message does not
 displace a large record."""
 HANDSHAKE_S: Final = 3.0
+DIRECT_PAUSE_S: Final = 60.0
+"""Pause after a direct connection could not be made: the next streams to this peer carry their packets themselves."""
 GRACE_S: Final = 1.0
 """Time for streams to end when the node stops."""
 FINISH_S: Final = 3.0
@@ -176,9 +178,21 @@ class _Peer:
     """Another node, or a client. `queue`: packets to send; `share`: their account, with those that are being sent.
     `streams`: the open streams, the newest last; `user`: the name of its certificate or token on the stream that it has
     opened; `dialler`: the task that opens a stream to the peer. `failing`: the last attempt to reach it has failed.
+    `direct_after`: when direct connections to it may be tried again, as the loop's time.
     `addresses`: of its cores that messages were sent to."""
 
-    __slots__ = ("address", "addresses", "dialler", "failing", "queue", "queued_bytes", "share", "streams", "user")
+    __slots__ = (
+        "address",
+        "addresses",
+        "dialler",
+        "direct_after",
+        "failing",
+        "queue",
+        "queued_bytes",
+        "share",
+        "streams",
+        "user",
+    )
 
     def __init__(self, address: Address, share: StreamAnswers) -> None:
         self.address, self.share = address, share
@@ -188,6 +202,7 @@ class _Peer:
         self.streams: list[_Stream] = []
         self.dialler: asyncio.Task[None] | None = None
         self.failing = False
+        self.direct_after = 0.0
         self.user = ""
 
     @property
@@ -585,7 +600,7 @@ class Peers:
         self._nonces.add(nonce)
         mine = self.hello
         try:
-            asking = mine._replace(nonce=nonce, direct=True)
+            asking = mine._replace(nonce=nonce, direct=asyncio.get_running_loop().time() >= peer.direct_after)
             async with opened(peer.address, asking, self._credentials, HANDSHAKE_S) as stream:
                 self._nonces.discard(nonce)
                 call, theirs = stream.call, stream.theirs
@@ -614,6 +629,7 @@ class Peers:
         except (OSError, TimeoutError) as error:
             why = f"port {theirs.port}: {reason_of(error)}"
             logger.info("no direct connection; messages pass gRPC", extra={"peer": peer.address, "why": why})
+            peer.direct_after = asyncio.get_running_loop().time() + DIRECT_PAUSE_S
         else:
             end_with(call, connection)
         await call.write(NOT_CONNECTED if connection is None else CONNECTED)
@@ -759,11 +775,13 @@ class Peers:
 
 async def _chosen(theirs: Hello, context: Any, ticket: Ticket) -> Channel:
     """The carrier of the packets of a stream whose peer has received a ticket: the connection, if the peer reports that
-    it has connected. Raises WireError, TimeoutError."""
-    async with asyncio.timeout(HANDSHAKE_S):
-        reported = await context.read()
-        if reported == CONNECTED:
-            return await ticket.connection()
+    it has connected. Raises WireError."""
+    reported: Any = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CONNECT_S + HANDSHAKE_S):
+            reported = await context.read()
+            if reported == CONNECTED:
+                return await ticket.connection()
     if reported == NOT_CONNECTED:
         return context  # type: ignore[no-any-return]  # of gRPC
     raise WireError(f"{theirs.address} has not reported whether it has connected")

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import os, sys
+from concurrent.futures import ThreadPoolExecutor
 from spark_export.java import java_home
 
 os.environ["JAVA_HOME"] = str(java_home())
@@ -37,7 +38,8 @@ query.option("checkpointLocation", to + "-checkpoint").start().awaitTermination(
 assert spark.table("m").count() == 3
 
 spark.createDataFrame([("c", "3")], "key STRING, value STRING").write.format("logdb").mode("append").save(path)
-exported = export_snapshot(path, to)
+with ThreadPoolExecutor() as pool:  # the session is active in this thread only
+    exported = pool.submit(export_snapshot, path, to).result()
 assert (exported.version, exported.rows) == (3, 3)
 verify_export(to)
 try:
@@ -58,9 +60,12 @@ def test_reads_streams_writes_and_exports(tmp_path: Path) -> None:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_TESTING": "1",  # a free port, instead of 15002
     }
     command = [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / "export")]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     with logdb.open(path) as db:
         assert db[b"c"] == b"3"

@@ -185,7 +185,7 @@ def test_wrong_options_are_refused(open_small: OpenSmall, monkeypatch: pytest.Mo
     db = open_small()
     fill(db)
     for options, message in (
-        ({"log": ""}, "must have 1 to 8,192 bytes, not 0"),
+        ({"log": ""}, "must have 1 to 1,024 bytes, not 0"),
         ({"prefix": "a"}, "no option 'prefix' here"),
         ({"codec": "json"}, "no option 'codec' here"),
         ({"afterPosition": "first"}, "is not a position"),

@@ -41,7 +41,9 @@ def kill_executor():
     except FileExistsError:
         return
     stat = Path(f"/proc/{os.getppid()}/stat").read_text()
-    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    executor = int(stat.rpartition(")")[2].split()[1])
+    assert executor > 1
+    os.kill(executor, signal.SIGKILL)
 
 def in_the_middle(batches):
     for batch in batches:
@@ -88,7 +90,7 @@ def test_a_read_of_a_cluster_survives_an_executor(tmp_path: Path, cluster: Clust
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         command = [sys.executable, "-c", SCRIPT, ",".join(cluster.ordering), str(tmp_path / "killed")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     rows = [tuple(map(bytes.fromhex, line.split())) for line in done.stdout.splitlines()]
     assert sorted(rows) == sorted(expected.items())

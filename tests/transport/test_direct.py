@@ -122,6 +122,29 @@ def test_the_stream_carries_the_packets_if_the_ticket_does_not_come_back(
             server.port.send(client.address, view_request(2))
             await until(lambda: client.got)
             assert (server.peers.open_streams, server.peers.direct_streams) == (1, 0)
+            monkeypatch.undo()
+            await server.peers.close()
+            await until(lambda: client.lost)
+            await server.peers.listen(server.address)
+            client.port.send(server.address, view_request(3))  # not tried again at once
+            await until(lambda: len(server.got) == 2)
+            assert (server.peers.open_streams, server.peers.direct_streams) == (1, 0)
+
+    run(test())
+
+
+def test_a_connection_is_tried_again_while_the_listener_has_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a server starts again, and all of its clients come at once."""
+    monkeypatch.setattr(direct, "MAX_STRANGERS", 0)
+
+    async def test() -> None:
+        listener = DirectListener("127.0.0.1:0", None)
+        with listener.ticket() as ticket:
+            asyncio.get_running_loop().call_later(0.3, monkeypatch.undo)
+            mine = await connect("127.0.0.1", listener.port, ticket.number, None)
+            assert await ticket.connection()
+            mine.abort()
+        await listener.close()
 
     run(test())
 
@@ -215,16 +238,18 @@ def test_a_connection_without_a_ticket_is_ended(first: bytes, monkeypatch: pytes
     run(test())
 
 
-def test_a_ticket_is_valid_once_and_until_its_stream_ends() -> None:
+def test_a_ticket_is_valid_once_and_until_its_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "CONNECT_S", 0.5)
+
     async def test() -> None:
         listener = DirectListener("127.0.0.1:0", None)
         with listener.ticket() as ticket:
             one = await connect("127.0.0.1", listener.port, ticket.number, None)
             await ticket.connection()
-            with pytest.raises(ConnectionResetError):
+            with pytest.raises(TimeoutError):
                 await connect("127.0.0.1", listener.port, ticket.number, None)
         assert await one.read() is aio.EOF
-        with pytest.raises(ConnectionResetError):
+        with pytest.raises(TimeoutError):
             await connect("127.0.0.1", listener.port, ticket.number, None)
         await listener.close()
 
