@@ -53,22 +53,25 @@ def test_an_interrupt_anywhere_ends_the_coroutine() -> None:
     async def others() -> list[str]:
         return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
-    shared_loop()
-    nth = 0
-    while True:
-        nth += 1
-        at = InterruptedAt(nth, (background_loop.__file__,))
-        try:
-            with at:
-                in_shared_loop(work(nth))
-        except KeyboardInterrupt:
-            assert at.where
-        in_shared_loop(asyncio.sleep(0.001))
-        assert not running, at.where
-        assert not in_shared_loop(others()), at.where
-        if not at.where:
-            break
-    assert nth > 10
+    def check() -> None:
+        shared_loop()
+        nth = 0
+        while True:
+            nth += 1
+            at = InterruptedAt(nth, (background_loop.__file__,))
+            try:
+                with at:
+                    in_shared_loop(work(nth))
+            except KeyboardInterrupt:
+                assert at.where
+            in_shared_loop(asyncio.sleep(0.001))
+            assert not running, at.where
+            assert not in_shared_loop(others()), at.where
+            if not at.where:
+                break
+        assert nth > 10
+
+    in_child(check)  # its loop has no tasks of other tests
 
 
 def test_an_interrupt_while_the_loop_is_started_leaves_no_loop_without_its_thread(
