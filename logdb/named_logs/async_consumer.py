@@ -85,6 +85,12 @@ async def consumers_of(snapshot: Reader, layout: Layout) -> list[str]:
     return names
 
 
+async def end_of(db: Base, layout: Layout, *, reverse: bool) -> Position | None:
+    """As `logdb.named_logs.consumer.end_of`."""
+    rows = await at_newest_async(db, lambda snapshot: _rows(snapshot.scan(*layout.range(), reverse=reverse, limit=1)))
+    return next((entry.position for entry in layout.read(rows)), None)
+
+
 class AsyncConsumer:
     """`Consumer` for asyncio: `AsyncNamedLog.consumer` makes one."""
 
@@ -127,7 +133,7 @@ class AsyncConsumer:
         timeout, through, progress = checked_wait(timeout), None, self._progress
         now = asyncio.get_running_loop().time
         if until_end:
-            through = await self._last()
+            through = await end_of(self._db, self._layout, reverse=True)
             if through is None:
                 return 0
         done, idle_since, progress.is_known = 0, now(), False
@@ -151,12 +157,6 @@ class AsyncConsumer:
                 break
             await self._wait(version, self._waiting_time(left))
         return done
-
-    async def _last(self) -> Position | None:
-        rows = await at_newest_async(
-            self._db, lambda snapshot: _rows(snapshot.scan(*self._layout.range(), reverse=True, limit=1))
-        )
-        return next((entry.position for entry in self._layout.read(rows)), None)
 
     async def _look(self, snapshot: Any) -> int | None:
         """As `logdb.named_logs.Consumer._look`."""
@@ -258,7 +258,7 @@ class AsyncConsumer:
         elif since is not None:
             position = behind((await self._db.at(time=since)).version)
         else:
-            position = await self._last() if to_end else None
+            position = await end_of(self._db, self._layout, reverse=True) if to_end else None
 
         async def move(txn: Any) -> Any:
             partitions = partitions_in(self._keys, await txn.multi_get([self._keys.owners]))

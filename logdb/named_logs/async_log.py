@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Final, Protocol, TypeVar
 
 from logdb.errors import VersionTrimmed
-from logdb.named_logs.async_consumer import AsyncConsumer, AsyncGroupConsumer, Reader, consumers_of
+from logdb.named_logs.async_consumer import AsyncConsumer, AsyncGroupConsumer, Reader, consumers_of, end_of
 from logdb.named_logs.async_consumer import Base as ConsumerBase
 from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import (
@@ -237,16 +237,11 @@ class AsyncNamedLog:
 
     async def first(self) -> Position | None:
         """As `logdb.named_logs.NamedLog.first`."""
-        return await self._end(reverse=False)
+        return await end_of(self._db, self._layout, reverse=False)
 
     async def last(self) -> Position | None:
         """As `logdb.named_logs.NamedLog.last`."""
-        return await self._end(reverse=True)
-
-    async def _end(self, *, reverse: bool) -> Position | None:
-        keys = self._layout.range()
-        row = await at_newest_async(self._db, lambda snapshot: _first(snapshot.scan(*keys, reverse=reverse, limit=1)))
-        return None if row is None else self._layout.entry(*row).position
+        return await end_of(self._db, self._layout, reverse=True)
 
     async def stats(self) -> LogStats:
         """As `logdb.named_logs.NamedLog.stats`."""

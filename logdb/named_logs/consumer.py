@@ -81,6 +81,12 @@ def consumers_of(snapshot: Reader, layout: Layout) -> Iterator[str]:
         start = ConsumerKeys(layout.name, name).all[1]
 
 
+def end_of(db: Base, layout: Layout, *, reverse: bool) -> Position | None:
+    """The position of the first entry of a log, with `reverse` of the last one; None if there is none."""
+    rows = at_newest(db, lambda snapshot: list(snapshot.scan(*layout.range(), reverse=reverse, limit=1)))
+    return next((entry.position for entry in layout.read(rows)), None)
+
+
 class Consumer:
     """A consumer of a named log: `NamedLog.consumer` makes one.
 
@@ -137,7 +143,7 @@ class Consumer:
             check_count(name, count)
         timeout, through, progress = checked_wait(timeout), None, self._progress
         if until_end:
-            through = self._last()
+            through = end_of(self._db, self._layout, reverse=True)
             if through is None:
                 return 0
         done, idle_since, progress.is_known = 0, time.monotonic(), False
@@ -161,10 +167,6 @@ class Consumer:
                 break
             self._wait(version, self._waiting_time(left))
         return done
-
-    def _last(self) -> Position | None:
-        rows = at_newest(self._db, lambda snapshot: list(snapshot.scan(*self._layout.range(), reverse=True, limit=1)))
-        return next((entry.position for entry in self._layout.read(rows)), None)
 
     def _look(self, snapshot: Any) -> int | None:
         """Read more entries. Returns the snapshot's version if there are none; None if there are, or if the progress is
@@ -276,7 +278,7 @@ class Consumer:
         elif since is not None:
             position = behind(self._db.at(time=since).version)
         else:
-            position = self._last() if to_end else None
+            position = end_of(self._db, self._layout, reverse=True) if to_end else None
 
         def move(txn: Any) -> Any:
             partitions = partitions_in(self._keys, txn.multi_get([self._keys.owners]))

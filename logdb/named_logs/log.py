@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from logdb.errors import VersionTrimmed
 from logdb.named_logs.consumer import Base as ConsumerBase
-from logdb.named_logs.consumer import Consumer, GroupConsumer, Reader, consumers_of
+from logdb.named_logs.consumer import Consumer, GroupConsumer, Reader, consumers_of, end_of
 from logdb.named_logs.cursors import ConsumerState
 from logdb.named_logs.layout import (
     LOGS,
@@ -265,17 +265,12 @@ class NamedLog:
     @property
     def first(self) -> Position | None:
         """The position of the first entry, None if there is none. Raises as `Database.scan`."""
-        return self._end(reverse=False)
+        return end_of(self._db, self._layout, reverse=False)
 
     @property
     def last(self) -> Position | None:
         """The position of the last entry, None if there is none. Raises as `Database.scan`."""
-        return self._end(reverse=True)
-
-    def _end(self, *, reverse: bool) -> Position | None:
-        keys = self._layout.range()
-        rows = at_newest(self._db, lambda snapshot: list(snapshot.scan(*keys, reverse=reverse, limit=1)))
-        return next((entry.position for entry in self._layout.read(rows)), None)
+        return end_of(self._db, self._layout, reverse=True)
 
     def stats(self) -> LogStats:
         """The number of entries, their size, and where they begin and end. Reads all of them, in one snapshot. Raises

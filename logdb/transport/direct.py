@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
 
     async def write(self, packet: bytes) -> None:
         """Send a packet, and wait while too much is not sent yet. Raises ConnectionError."""
-        self._write(len(packet).to_bytes(_LENGTH_BYTES, "big") + packet)
+        self._write(_framed(packet))
         if self._writer is not None:
             await self._writer
 
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
 
     def return_ticket(self, ticket: bytes) -> None:
         """The first packet of the node that listens."""
-        self._write(len(ticket).to_bytes(_LENGTH_BYTES, "big") + ticket)
+        self._write(_framed(ticket))
 
     def close(self) -> None:
         """End the connection once all is sent that was written."""
@@ -210,6 +210,10 @@ class Connection(asyncio.Protocol):
         """End the connection at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _framed(packet: bytes) -> bytes:
+    return len(packet).to_bytes(_LENGTH_BYTES, "big") + packet
 
 
 async def connect(host: str, port: int, ticket: bytes, context: ssl.SSLContext | None) -> Connection:
