@@ -572,6 +572,8 @@ class Database:
 class TransactionScope:
     """The context of a transaction: begins it, and commits or aborts it at the end."""
 
+    _has_ended = True
+
     def __init__(self, host: Backend, *, read_only: bool, label: str, guard_writes: bool) -> None:
         self._host = host
         self._options = read_only, label, guard_writes
@@ -582,6 +584,7 @@ class TransactionScope:
         txn = self._txn = Transaction(
             host, read_only=read_only or host.read_only, label=label, guard_writes=guard_writes
         )
+        self._has_ended = False
         txn.reader = host.begin_work(txn)
         return txn
 
@@ -593,6 +596,11 @@ class TransactionScope:
         else:
             txn.close()
             txn.version = self._host.commit(txn)
+        self._has_ended = True
+
+    def __del__(self) -> None:
+        if not self._has_ended:  # an interrupt (Ctrl-C) came before the first line of `__exit__`
+            self._host.end(self._txn)
 
 
 def rows_of(batches: Iterable[Rows], limit: int | None) -> Iterator[tuple[bytes, bytes]]:

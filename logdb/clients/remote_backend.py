@@ -46,16 +46,18 @@ WATCH_S: Final = 5.0
 
 
 class LeasedSnapshot:
-    """A snapshot that servers keep, under the number of a lease. `incarnation`: of the database that granted it.
+    """A snapshot that servers keep, under the number of a lease. `answer`: to the request for it.
 
-    `is_lost`: that incarnation has ended without reporting the version as durable.
+    `version`: None until the holder has seen the answer. `incarnation`: of the database that granted it. `is_lost`:
+    that incarnation has ended without reporting the version as durable, or no stream may have the lease.
     """
 
-    __slots__ = ("incarnation", "is_lost", "lease", "version")
+    __slots__ = ("answer", "incarnation", "is_lost", "lease", "version")
 
-    def __init__(self, lease: int, version: int, incarnation: int) -> None:
-        self.lease, self.version, self.incarnation = lease, version, incarnation
-        self.is_lost = False
+    def __init__(self, lease: int) -> None:
+        self.lease, self.incarnation, self.is_lost = lease, 0, False
+        self.version: int | None = None
+        self.answer: Answer | None = None
 
 
 class RemoteBackend(RequestBackend):
@@ -159,7 +161,7 @@ class RemoteBackend(RequestBackend):
                 left = left[len(values.values) :]
                 page = _page_of(left)
         finally:
-            if (left is not keys or len(page) < len(keys)) and at is None:
+            if at is None and (version is None or left is not keys or len(page) < len(keys)):
                 self._end_lease(lease)
 
     async def scan(
@@ -176,6 +178,7 @@ class RemoteBackend(RequestBackend):
 
         async def page(requested: ScanRange, at: int | None) -> RangePage:
             start, end, limit = requested
+            lease.is_open = True
             request = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease.number)
             response = await self.connection.call(pb.Request(scan=request))
             rows = response.rows
@@ -215,6 +218,7 @@ class RemoteBackend(RequestBackend):
         lease = PageLease(self)
 
         async def page(at: int | None) -> tuple[list[tuple[int, bytes | None]], bool]:
+            lease.is_open = True
             request = pb.History(key=key, at=at, lease=lease.number)
             entries = (await self.connection.call(pb.Request(history=request))).entries
             lease.is_open = entries.more
@@ -261,15 +265,13 @@ class RemoteBackend(RequestBackend):
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
         """See `RequestBackend.begin`."""
         work.since = self.speculation.clock()
-        lease = self.new_lease()
-        request = pb.Request()
-        begin = request.begin
-        begin.lease, begin.read_only = lease, work.read_only
-        if first_key is not None:
-            begin.key = first_key
-        response = await self._leased(request)
+        leased = self._begun(work, pb.Begin(lease=self.new_lease(), read_only=work.read_only, key=first_key))
+        try:
+            response = await self._granted(leased)
+        except BaseException:
+            self.end(work)
+            raise
         work.snapshot = response.version
-        self._leases[work] = LeasedSnapshot(lease, response.version, self.connection.incarnation)
         return response.value if response.HasField("value") else None
 
     async def first_multi_get(self, work: Workspace, keys: list[bytes]) -> tuple[int, list[tuple[bytes, bytes]]]:
@@ -307,29 +309,36 @@ class RemoteBackend(RequestBackend):
     async def _begin_and_read(self, work: Workspace, request: pb.Request) -> pb.Response:
         """Take a transaction's snapshot and send a read at it, without waiting in between: the answer to the read."""
         work.since = self.speculation.clock()
-        lease = self.new_lease()
-        (request.multi_get if request.HasField("multi_get") else request.multi_scan).snapshot_of = lease
-        beginning = self.connection.call(pb.Request(begin=pb.Begin(lease=lease, read_only=work.read_only)))
+        begin = pb.Begin(lease=self.new_lease(), read_only=work.read_only)
+        (request.multi_get if request.HasField("multi_get") else request.multi_scan).snapshot_of = begin.lease
+        leased = self._begun(work, begin)
         reading = self.connection.call(request)
         try:
-            work.snapshot = (await beginning).version
-            self._leases[work] = LeasedSnapshot(lease, work.snapshot, self.connection.incarnation)
+            work.snapshot = (await self._granted(leased)).version
             return await reading
         except BaseException:
             reading.cancel()
-            self._leases.pop(work, None)
-            self._end_lease(lease)
+            self.end(work)
             raise
 
     def end(self, holder: object) -> None:
         """See `Backend.end`."""
-        leased = self._leases.pop(holder, None)
+        leased = self._leases.get(holder)
         if leased is not None:
             self._end_lease(leased.lease)
+            self._leases.pop(holder, None)  # last: Ctrl-C may come before it, and `end` again
 
     async def commit(self, work: Workspace) -> int:
         """See `Backend.commit`."""
-        leased = self._leases.pop(work, None)
+        try:
+            version = await self._commit(work, self._leases.get(work))
+        except BaseException:
+            self.end(work)  # the server ends the lease only with a commit that it receives
+            raise
+        self._leases.pop(work, None)
+        return version
+
+    async def _commit(self, work: Workspace, leased: LeasedSnapshot | None) -> int:
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         if work.speculated is not None:
@@ -339,9 +348,9 @@ class RemoteBackend(RequestBackend):
         commit.snapshot = work.snapshot
         if leased is not None:
             if leased.is_lost:
-                raise ConflictError.restarted(leased.version)
+                raise ConflictError.restarted(work.snapshot)
             commit.lease = leased.lease
-            if leased.version > self.connection.seen:
+            if work.snapshot > self.connection.seen:
                 commit.incarnation = leased.incarnation
         if work.writes_nothing:
             if commit.incarnation:  # what was read is not durable yet
@@ -365,12 +374,8 @@ class RemoteBackend(RequestBackend):
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
             try:
                 return (await self.connection.call(request, txn_id, large=large)).version
-            except BaseException as error:
-                if leased is not None:  # the server ends the lease only with a commit that it receives
-                    self._end_lease(leased.lease)
-                if isinstance(error, VersionTrimmed):  # the server raises it only if the commit was not applied
-                    raise ConflictError.compacted(work.snapshot) from None
-                raise
+            except VersionTrimmed:  # the server raises it only if the commit was not applied
+                raise ConflictError.compacted(work.snapshot) from None
 
     async def _commit_speculated(self, work: Workspace, speculated: SpeculatedWrites) -> int:
         """Commit if the keys that were read have the speculated values. Raises Misspeculated."""
@@ -470,18 +475,30 @@ class RemoteBackend(RequestBackend):
     async def lease(self, holder: object, version: int) -> None:
         """Keep a version readable until `end(holder)`, or until the stream is lost and the next server does not grant
         the lease again. Raises VersionTrimmed."""
-        lease = self.new_lease()
-        await self._leased(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
-        self.end(holder)
-        self._leases[holder] = LeasedSnapshot(lease, version, self.connection.incarnation)
-
-    async def _leased(self, request: pb.Request) -> pb.Response:
-        """The answer to a Begin, whose lease is ended if no answer comes."""
+        leased = LeasedSnapshot(self.new_lease())
+        leased.answer = self.connection.call(pb.Request(begin=pb.Begin(lease=leased.lease, read_only=True, at=version)))
         try:
-            return await self.connection.call(request)
+            await self._granted(leased)
         except BaseException:
-            self._end_lease(request.begin.lease)
+            self._end_lease(leased.lease)
             raise
+        self.end(holder)
+        self._leases[holder] = leased
+
+    def _begun(self, work: Workspace, begin: pb.Begin) -> LeasedSnapshot:
+        """Request a snapshot. From here on it is the transaction's, so `end` ends it whenever an interrupt (Ctrl-C)
+        comes."""
+        self.end(work)
+        leased = self._leases[work] = LeasedSnapshot(begin.lease)
+        leased.answer = self.connection.call(pb.Request(begin=begin))
+        return leased
+
+    async def _granted(self, leased: LeasedSnapshot) -> pb.Response:
+        """The answer to the request for a snapshot."""
+        assert leased.answer is not None
+        response = await leased.answer
+        leased.version, leased.incarnation = response.version, self.connection.incarnation
+        return response
 
     def _end_lease(self, lease: int) -> None:
         self.connection.notify(pb.Request(end=pb.End(lease=lease)))
@@ -493,19 +510,24 @@ class RemoteBackend(RequestBackend):
 
     def _restored(self) -> list[pb.Request]:
         """The requests that lease the snapshots of running transactions again, for a new stream."""
-        kept = [each for each in self._leases.values() if not each.is_lost]
-        return [pb.Request(begin=pb.Begin(lease=each.lease, at=each.version)) for each in kept]
+        requests = []
+        for leased in self._leases.values():
+            if leased.version is None:  # its request is sent again, unless it was answered and nobody has looked yet
+                leased.is_lost = leased.is_lost or (leased.answer is not None and leased.answer.done())
+            elif not leased.is_lost:
+                requests.append(pb.Request(begin=pb.Begin(lease=leased.lease, at=leased.version)))
+        return requests
 
     def _restarted(self) -> None:
         """Mark the leases that the new incarnation may not have: versions that were not reported as durable."""
         for leased in self._leases.values():
-            leased.is_lost = leased.is_lost or leased.version > self.connection.seen
+            leased.is_lost = leased.is_lost or (leased.version is not None and leased.version > self.connection.seen)
 
     def check_lease(self, holder: object) -> None:
         """See `RequestBackend.check_lease`."""
         leased = self._leases.get(holder)
         if leased is not None and leased.is_lost:
-            raise ConflictError.restarted(leased.version)
+            raise ConflictError.restarted(leased.version or 0)
 
 
 class PageLease:

@@ -212,12 +212,16 @@ class ServerConnection(ABC, Generic[A_co]):
         answer = self._new_answer()
         wait = self.timeout_s if timeout_s is None else timeout_s
         call = Call(request, size, large, answer, wait, self.clock() + wait, txn_id, progress)
-        self._calls[number] = call
-        if call.goes_in_parts:
-            self._large.append(call)
-        else:
-            self._outbox.append(request)
-        self._wake()
+        try:
+            self._calls[number] = call
+            if call.goes_in_parts:
+                self._large.append(call)
+            else:
+                self._outbox.append(request)
+            self._wake()
+        except BaseException:  # Ctrl-C: nobody gets the answer, so it is not sent again
+            answer.cancel()
+            raise
         return answer
 
     def notify(self, request: pb.Request) -> None:

@@ -18,6 +18,7 @@ from logdb.embedded.acknowledgements import Acknowledgements
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.cold.reads import VERBS
 from logdb.embedded.feed import Feed
+from logdb.embedded.snapshots import Holder
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange
@@ -226,7 +227,7 @@ class CoroutineBackend(AsyncBackend):
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
     ) -> list[list[tuple[bytes, bytes]]]:
         """See `Backend.multi_scan`."""
-        holder, found = object(), []
+        holder, found = Holder(), []
         version = self.embedded.snapshots.begin(holder, read_only=True) if at is None else at
         try:
             for start, end, limit in ranges:

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Any, Final, cast
 
 from logdb.embedded.large_values import PART_BYTES, OutgoingValue
-from logdb.embedded.snapshots import Snapshots
+from logdb.embedded.snapshots import Holder, Snapshots
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import DatabaseClosed, VersionTrimmed
 from logdb.log.contract import Trimmed
@@ -156,7 +156,7 @@ class Reads:
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
     ) -> list[list[tuple[bytes, bytes]]]:
         """The rows of each range at a version, in order."""
-        holder = object()
+        holder = Holder()
         version = self.snapshots.begin(holder, read_only=True) if at is None else at
         try:
             return [
@@ -173,7 +173,7 @@ class Reads:
         machine, snapshots = self.machine, self.snapshots
         if machine.closed:
             raise DatabaseClosed(machine.path, machine.forked_from)
-        holder = object()
+        holder = Holder()
         try:
             if or_newer:
                 at = snapshots.keep_or_newer(holder, at)
@@ -200,7 +200,7 @@ class Reads:
         machine, snapshots = self.machine, self.snapshots
         if machine.closed:
             raise DatabaseClosed(machine.path, machine.forked_from)
-        holder = object()
+        holder = Holder()
         snapshots.keep(holder, machine.coordinator.floor)
         try:
             self._check_floor(at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import ref
 
 from logdb.embedded.state_machine import StateMachine
 from logdb.errors import DatabaseClosed, FutureVersion, VersionTrimmed
@@ -15,15 +16,22 @@ from logdb.txn.transaction import Workspace
 T = TypeVar("T")
 
 
+class Holder:
+    """The holder of a lease that is no transaction."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Snapshots:
-    """The versions of a state machine. A lease keeps a version readable while its holder reads it.
+    """The versions of a state machine. A lease keeps a version readable while its holder reads it, and ends with it: an
+    interrupt (Ctrl-C) can come before the call of `end`.
 
     `compacting_to`: the floor of the compaction under way, 0 without one; older versions get no new lease.
     """
 
     def __init__(self, machine: StateMachine) -> None:
         self._machine = machine
-        self._leases: dict[object, int] = {}
+        self._leases: dict[ref[object], int] = {}
         self.compacting_to = 0
 
     # ---- versions
@@ -87,14 +95,14 @@ class Snapshots:
         while True:
             stopped = machine.stop_reason is not None
             snapshot = machine.version() if durable_only or stopped else machine.coordinator.applied
-            self._leases[holder] = snapshot
+            self._leases[ref(holder)] = snapshot
             if snapshot >= self.oldest_leasable:
                 return snapshot
-            del self._leases[holder]  # a compaction began between the snapshot and its lease
+            del self._leases[ref(holder)]  # a compaction began between the snapshot and its lease
 
     def version_of(self, holder: object) -> int | None:
         """The version that the holder leases, if it does."""
-        return self._leases.get(holder)
+        return self._leases.get(ref(holder))
 
     def begin_work(self, work: Workspace) -> None:
         """Lease a transaction's snapshot until `end(work)`."""
@@ -102,28 +110,30 @@ class Snapshots:
 
     def lease(self, holder: object, version: int) -> None:
         """Keep `version` readable until `end(holder)`. Raises VersionTrimmed."""
-        self._leases[holder] = version
+        self._leases[ref(holder)] = version
         if version < self.oldest_leasable:
-            del self._leases[holder]
+            del self._leases[ref(holder)]
             raise VersionTrimmed(version, self.oldest_leasable)
 
     def keep(self, holder: object, version: int) -> None:
         """As `lease`, without the check: the caller may hold the version already, and checks the floor as it reads."""
-        self._leases[holder] = version
+        self._leases[ref(holder)] = version
 
     def keep_or_newer(self, holder: object, version: int) -> int:
         """Keep `version`, or the newest one if `version` was compacted away; returns the kept one."""
-        self._leases[holder] = version
+        self._leases[ref(holder)] = version
         while version < self.oldest_leasable:
-            self._leases[holder] = version = self._machine.version()
+            self._leases[ref(holder)] = version = self._machine.version()
         return version
 
     def end(self, holder: object) -> None:
         """End a lease. Ending it twice has no effect."""
-        self._leases.pop(holder, None)
+        self._leases.pop(ref(holder), None)
 
     def leased(self) -> list[int]:
         """The leased versions."""
+        for holder in [holder for holder in list(self._leases) if holder() is None]:
+            self._leases.pop(holder, None)
         return list(self._leases.values())
 
     # ---- pins

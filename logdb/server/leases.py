@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.snapshots import Holder
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.server.contention_queue import ContentionQueue
 from logdb.transport.unread_answers import USER_STREAMS, UserQuota
@@ -103,7 +104,7 @@ class StreamLeases:
     def begin_page(self, lease: int, at: int | None, floor: int | None = None) -> tuple[int, object | None]:
         """(the version of a page, the holder of a new lease on it, None if it is leased already). `floor`: the oldest
         version that the pages read. Raises VersionTrimmed, FutureVersion, Unavailable."""
-        holder = object()
+        holder = Holder()
         if at is None:
             return self._database.snapshots.begin(holder, read_only=True), holder
         self.readable(at)

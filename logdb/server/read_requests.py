@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.large_values import OutgoingValue
+from logdb.embedded.snapshots import Holder
 from logdb.server.leases import StreamLeases
 from logdb.server.outbox import Outbox
 from logdb.store.key_map import Rows
@@ -64,7 +65,7 @@ class ReadRequests:
             version = self._leases.readable(at)
             holder = None
         else:
-            holder = object()
+            holder = Holder()
             version = database.snapshots.begin(holder, read_only=True)
         try:
             found: dict[bytes, bytes] = {}

@@ -6,6 +6,7 @@ import functools
 
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.embedded.large_values import OutgoingValue
+from logdb.embedded.snapshots import Holder
 from logdb.errors import ConflictError, OutcomeUnknown, Unavailable
 from logdb.server.leases import StreamLeases
 from logdb.server.outbox import Outbox
@@ -97,7 +98,7 @@ class WriteRequests:
         if not begin.lease or begin.lease in leases:
             raise WireError(f"{begin.lease} is not the number of a new lease")
         leases.check_room()
-        holder = object()
+        holder = Holder()
         if begin.HasField("at"):
             at = database.at(begin.at) if begin.read_only else leases.readable(begin.at)
             leases.lease(holder, at)

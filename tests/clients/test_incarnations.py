@@ -13,6 +13,9 @@ import pytest
 import logdb
 import logdb.aio
 from logdb.clients.cluster_backend import ClusterBackend
+from logdb.clients.remote_backend import RemoteBackend
+from logdb.clients.thread_connection import ThreadConnection
+from logdb.txn.transaction import Workspace
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.clusters import Cluster
 from tests.harness.served import Served, connection_of
@@ -294,3 +297,17 @@ def test_run_retries_a_snapshot_compacted_by_a_cluster(tmp_path: Path, monkeypat
     finally:
         cluster.check()
         cluster.close()
+
+
+def test_a_snapshot_whose_answer_another_thread_received_before_the_restart_is_lost() -> None:
+    """The thread that took it runs again when the stream is one of the next incarnation."""
+    connection = ThreadConnection(["127.0.0.1:1"], 5)
+    backend = RemoteBackend(connection)
+    reading = backend.reader_of(Workspace(backend, read_only=False, label="", guard_writes=False)).get(b"k")
+    answer = reading.send(None)
+    answer.set_result(pb.Response(version=10, value=b"never durable"))
+    connection.seen, connection.incarnation = 9, 2
+    connection.on_restart()
+    assert connection.first_requests() == []
+    with pytest.raises(logdb.ConflictError, match="its server was restarted"):
+        reading.send(None)

@@ -105,6 +105,7 @@ def test_a_commit_is_one_append_and_its_verdict_is_pushed() -> None:
 def test_an_ended_commit_leaves_no_reference_cycles() -> None:
     client = Client()
     gc.collect()
+    gc.freeze()  # what other tests have left
     gc.disable()
     try:
         _, txn = committing(client)
@@ -114,6 +115,7 @@ def test_an_ended_commit_leaves_no_reference_cycles() -> None:
         assert not [each for each in gc.get_objects() if isinstance(each, PendingCommit)]
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 def test_commits_put_together_are_waited_for_with_one_message() -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -18,34 +17,9 @@ import logdb
 from logdb.api.inspection import audit, verify
 from logdb.txn.retry import attempt
 from tests.harness.forks import in_child
+from tests.harness.interrupts import InterruptedAtCall
 
-HERE = str(Path(logdb.__file__).parent)
 SAMPLES = 40
-
-
-class Interrupting:
-    """A context that raises KeyboardInterrupt at the `at`-th call of a function of LogDB. `calls`: the calls so far.
-
-    Python handles signals at calls. A trace of lines could also interrupt the exit of a `with`, where Python does not.
-    """
-
-    def __init__(self, at: int) -> None:
-        self.at, self.calls = at, 0
-
-    def __enter__(self) -> Interrupting:
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-
-    def _trace(self, frame: FrameType, event: str, _: Any) -> None:
-        # Python discards exceptions raised in __del__.
-        if frame.f_code.co_filename.startswith(HERE) and frame.f_code.co_name != "__del__":
-            self.calls += 1
-            if self.calls == self.at:
-                raise KeyboardInterrupt
 
 
 def writing(path: Path) -> None:
@@ -70,7 +44,7 @@ def test_at_any_call(tmp_path: Path, work: Callable[[Path], None]) -> None:
         db.multi_put({b"k%d" % number: b"v" for number in range(20)})
         db.checkpoint()
         db.put(b"k0", b"new")
-    with Interrupting(0) as counting:
+    with InterruptedAtCall(0) as counting:
         work(path)
     step = max(1, counting.calls // SAMPLES)
 
@@ -78,7 +52,7 @@ def test_at_any_call(tmp_path: Path, work: Callable[[Path], None]) -> None:
         interrupted = 0
         for at in range(1, counting.calls, step):
             try:
-                with Interrupting(at):
+                with InterruptedAtCall(at):
                     work(path)
             except KeyboardInterrupt:
                 interrupted += 1
@@ -104,14 +78,14 @@ def test_a_commit_at_any_call(tmp_path: Path) -> None:
             ids.append(txn.id)
             txn[b"k"] = b"%d" % (int(txn[b"k"]) + 1)
 
-    with logdb.open(path) as db, Interrupting(0) as counting:
+    with logdb.open(path) as db, InterruptedAtCall(0) as counting:
         work(db, [])
     done = 1
     for at in range(1, counting.calls):
         ids: list[str] = []
         reported = None
         with logdb.open(path) as db:
-            with contextlib.suppress(KeyboardInterrupt), Interrupting(at):
+            with contextlib.suppress(KeyboardInterrupt), InterruptedAtCall(at):
                 work(db, ids)
             with contextlib.suppress(logdb.Unavailable):
                 db.checkpoint()

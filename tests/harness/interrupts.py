@@ -1,11 +1,16 @@
-"""KeyboardInterrupt at a chosen line of the product, as a signal could raise it."""
+"""KeyboardInterrupt at a chosen line or call of the product, as a signal could raise it."""
 
 from __future__ import annotations
 
 import dis
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import logdb
+
+LOGDB = str(Path(logdb.__file__).parent)
 
 
 class InterruptedAt:
@@ -39,3 +44,28 @@ class InterruptedAt:
         sys.settrace(None)
         self.where = f"{code.co_qualname} {frame.f_lineno}"
         raise KeyboardInterrupt
+
+
+class InterruptedAtCall:
+    """A context that raises KeyboardInterrupt at the `at`-th call of a function of LogDB. `calls`: the calls so far.
+
+    Python handles signals at calls. A trace of lines could also interrupt the exit of a `with`, where Python does not.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at, self.calls = at, 0
+
+    def __enter__(self) -> InterruptedAtCall:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> None:
+        # Python discards exceptions raised in __del__.
+        if frame.f_code.co_filename.startswith(LOGDB) and frame.f_code.co_name != "__del__":
+            self.calls += 1
+            if self.calls == self.at:
+                raise KeyboardInterrupt
