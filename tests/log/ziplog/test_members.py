@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from logdb.cores.effects import MILLISECOND, Effect, Send
+from logdb.cores.effects import MILLISECOND, SECOND, Effect, Send
 from logdb.log.requests import ShardState
-from logdb.log.ziplog.messages import Freeze, Report, ShardConfig, Update
+from logdb.log.ziplog.messages import ChangeRequest, Freeze, Report, ShardConfig, Update
 from logdb.log.ziplog.mms import commands as c
 from logdb.log.ziplog.mms.config import MmsConfig
 from logdb.log.ziplog.mms.leader import Leader
@@ -237,6 +237,30 @@ def test_the_member_that_leaves_is_not_the_next_primary() -> None:
     assert {one.to for one in log.out if isinstance(one, Send) and isinstance(one.message, Freeze)} == {"s1", "s2"}
     log.report(2, is_frozen=True)
     assert log.proposed() == [(2, 4)]
+
+
+@pytest.mark.parametrize("kind", ["ReplaceServer", "AddReplica"])
+def test_a_change_waits_for_the_first_report_of_a_server_that_was_just_registered(kind: str) -> None:
+    """Without it the next view began, and had no server that answers for the change."""
+    log = Reporting(a_log())
+    later = NOW + SECOND
+    log.leader.on_applied(log.state, NOW)
+    log.state.apply(c.Register(later, 106, "s6"))
+    log.leader.on_applied(log.state, later)
+    request = ChangeRequest(9, kind, (1, 6))
+    log.leader.on_change(request, log.state, later)
+    assert log.leader.commands == []
+    log.report(6, now=later)
+    log.leader.on_change(request, log.state, later)
+    assert [command[-1] for command in log.leader.commands] == [6]
+
+
+def test_a_change_names_a_server_that_never_reports() -> None:
+    """It is refused with the next view, which no operator has to wait for."""
+    log = Reporting(a_log())
+    log.leader.on_applied(log.state, NOW)
+    log.leader.on_change(ChangeRequest(9, "ReplaceServer", (1, 4)), log.state, NOW + SECOND)
+    assert log.leader.commands == [c.ReplaceServer(NOW + SECOND, 9, 1, 4)]
 
 
 def test_a_view_begins_with_a_server_that_lacks_nothing() -> None:

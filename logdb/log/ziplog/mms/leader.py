@@ -31,6 +31,7 @@ class Leader:
         self._began_at = self._epoch_began_at = self._counted_from = now
         self._epoch_base = 0
         self._reports: dict[int, tuple[Report, int]] = {}
+        self._known_since: dict[int, int] = {}  # by server, as far as this leader has seen
         self._records: dict[int, int] = {}
         self._proposed: dict[Any, int] = {}
 
@@ -71,10 +72,14 @@ class Leader:
         return found is not None and now < found[1] + self._config.suspect_after_ns
 
     def _spare(self, server: int, state: MembershipState, now: int) -> int | None:
-        """The spare server with this number, or any (0). Returns 0 if there is none; None if servers have not reported
-        to this leader yet: the client requests its change again."""
-        found = server or next(iter(self._spares(state, now)), 0)
-        return found if found or now >= self._began_at + self._config.suspect_after_ns else None
+        """The spare server with this number, or any (0). Returns 0 if there is none; None if servers have not had the
+        time to report to this leader yet, as one that has just been registered: the client requests its change again.
+        """
+        spares = self._spares(state, now)
+        if server in spares or (spares and not server):
+            return server or spares[0]
+        since = self._known_since.get(server, now) if server in state.servers else self._began_at
+        return server if now >= since + self._config.suspect_after_ns else None
 
     def _spares(self, state: MembershipState, now: int) -> list[int]:
         """Spare servers that answer, and have nothing of an earlier shard."""
@@ -250,6 +255,7 @@ class Leader:
             self._epoch_began_at = now
             self.epoch_at = None
         for server in state.servers:
+            self._known_since.setdefault(server, now)
             if state.servers[server].is_gone:
                 self._reports.pop(server, None)
             else:
