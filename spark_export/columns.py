@@ -28,8 +28,8 @@ WRITABLE: Final = ("json",)
 class OutputColumns(NamedTuple):
     """The columns of `schema`: those in `plain` come from the rows, the others from `documents`.
 
-    `zone`: the time zone for times that name none, that of the session when the data source was registered. `keys`: the
-    columns of the keys of a table; the documents of an index are its keys.
+    `zone`: the time zone for times that name none, that of the session when the data source was registered; None where
+    no time can depend on it. `keys`: the columns of the keys of a table; the documents of an index are its keys.
     """
 
     schema: pa.Schema
@@ -49,7 +49,6 @@ class OutputColumns(NamedTuple):
 
     def batch(self, rows: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Convert rows to a batch for Spark. Raises ValueError, which names the key of a value that does not fit."""
-        self._check_zone()
         parsed: dict[str, pa.Array] = {}
         if self.documents is not None:
             parsed = self.documents.columns(rows["key"], rows["key" if self._is_index else "value"])
@@ -65,7 +64,8 @@ class OutputColumns(NamedTuple):
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _check_zone(self) -> None:
+    def check_zone(self) -> None:
+        """Called by each task, also of one without rows: they may be of another time. Raises ValueError."""
         context = TaskContext.get()
         now = None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
         if self.zone is not None and now is not None and now != self.zone:
@@ -80,11 +80,11 @@ def select_columns(
     available: Mapping[str, pa.DataType],
     format: ValueFormat | None,
     zone: str | None = None,
-    has_time: bool = False,
+    lacks_zone: bool = False,
     keys: RowKeys | None = None,
 ) -> OutputColumns:
     """Select the columns of a schema from those available, and with a format from fields. `zone`: for times that name
-    none; `has_time`: the version was given as a time; `keys`: the columns of keys. Raises ValueError."""
+    none; `lacks_zone`: an option is such a time; `keys`: the columns of keys. Raises ValueError."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     plain = tuple(name for name in arrow.names if name in available)
     others = [field for field in schema.fields if field.name not in available]
@@ -99,13 +99,13 @@ def select_columns(
             field = f"; a field of that name is in the column {RESCUED}" if format is not None else ""
             raise ValueError(f"the column {name} can be {_readable(found)}, not {wanted}{field}")
     if not others:
-        return OutputColumns(arrow, plain, zone=zone if has_time else None, keys=keys)
+        return OutputColumns(arrow, plain, zone=zone if lacks_zone else None, keys=keys)
     assert format is not None
     fields = tuple(field for field in others if field.name != RESCUED)
     if len(fields) < len(others) and not isinstance(schema[RESCUED].dataType, StringType):
         raise ValueError(f"the column {RESCUED} must be STRING")
     has_times = any("timestamp" in field.dataType.simpleString() for field in fields)
-    used_zone = zone if has_time or has_times else None
+    used_zone = zone if lacks_zone or has_times else None
     documents = Documents(fields, len(fields) < len(others), zone_named(zone), format).check()
     return OutputColumns(arrow, plain, documents, used_zone, keys)
 

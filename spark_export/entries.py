@@ -44,6 +44,10 @@ class EntryColumns:
     def __init__(self, name: str, columns: OutputColumns) -> None:
         self._name, self._columns, self.schema = name, columns, columns.schema
 
+    def check_zone(self) -> None:
+        """See `OutputColumns.check_zone`."""
+        self._columns.check_zone()
+
     def batch(self, rows: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Convert rows to a batch of entries. Raises ValueError."""
         layout = Layout(self._name)

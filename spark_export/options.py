@@ -146,6 +146,14 @@ class Options:
         except ValueError as error:
             raise ValueError(f"{name} cannot be read: {error}") from None
 
+    def lacks_zone(self, name: str) -> bool:
+        """Whether the option is a time without a zone."""
+        text = self._values.get(name)
+        try:
+            return text is not None and not timestamps.names_zone(text)
+        except (ValueError, OverflowError):
+            return False  # `time_ns` refuses it
+
     def key(self, name: str) -> bytes | None:
         """A key, as text, or in hexadecimal from the option of that name with Hex. Raises ValueError, KeyTooLarge."""
         text, digits = self._values.get(name), self._values.get(f"{name}Hex")

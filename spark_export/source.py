@@ -172,8 +172,8 @@ class LogDBSource(DataSource):
         )
         self._with_old, self._with_labels = chosen.flag("oldValues"), chosen.flag("labels")
         self._images = chosen.flag("updateImages")
-        self._has_time = any("timestamp" in name.lower() for name in chosen)
-        self._zone = zone_named(self.time_zone) if self._has_time else None
+        self._lacks_zone = any("timestamp" in name.lower() and chosen.lacks_zone(name) for name in chosen)
+        self._zone = zone_named(self.time_zone) if self._lacks_zone else None
         self._since = _since(chosen, self._zone)
         chosen.number("endingVersion", minimum=0)
         self._limit = _limit(chosen)
@@ -269,7 +269,7 @@ class LogDBSource(DataSource):
     def _of_rows(self, schema: StructType) -> OutputColumns:
         keys = self._row_keys()
         format = self._format if keys is None else keys.values
-        return select_columns(schema, self._columns(), format, self.time_zone, self._has_time, keys)
+        return select_columns(schema, self._columns(), format, self.time_zone, self._lacks_zone, keys)
 
     def _entries(self, name: str) -> KeyRange:
         """The range of the entries that a batch reads."""
@@ -488,6 +488,7 @@ class SnapshotReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, KeyPartition)
+        self._columns.check_zone()
         with task(self._plan):
             runs, bounds = self._runs(), self._bounds
             runs.make(begin_with=partition.number)
@@ -526,6 +527,7 @@ class ChangesReader(DataSourceReader):
         return [KeyPartition(number, self._bounds.keys) for number in range(len(self._changes().ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._columns.check_zone()
         if isinstance(partition, KeyPartition):  # Spark makes an empty partition if there are no changes
             with task(self._plan):
                 yield from self._changes().read(partition.number)

@@ -133,6 +133,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ChangesPartition)
+        partition.changes.columns.check_zone()
         with task(partition.changes.plan):
             yield from partition.changes.read(partition.number)
 

@@ -60,6 +60,7 @@ class VersionsReader(DataSourceReader):
         return [RangePartition(number, log_range) for number, log_range in enumerate(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._columns.check_zone()
         if isinstance(partition, RangePartition):  # Spark makes an empty partition if there are no versions
             with task(self._plan):
                 for part in partition.log_range.parts:

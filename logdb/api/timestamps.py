@@ -50,6 +50,11 @@ def parsed(text: str, zone: dt.tzinfo | None = None) -> dt.datetime:
         ) from None
 
 
+def names_zone(text: str) -> bool:
+    """Whether the time that a text means depends on no zone but what the text itself names. Raises ValueError."""
+    return _read(text).tzinfo is not None
+
+
 def _read(text: str) -> dt.datetime:
     """ISO 8601 comes first: 20240501 is a date, and as seconds it would be in 1970."""
     try:

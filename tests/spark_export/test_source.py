@@ -100,6 +100,14 @@ def test_times_are_of_the_time_zone_of_the_session(spark: Any, open_small: OpenS
         spark.conf.set(zone, "Europe/Paris")
         with pytest.raises(Exception, match=r"is Europe/Paris, and was \+05:30 when .* call register\(spark\) again"):
             frame.collect()
+        text = when.astimezone(zone_named("Europe/Paris")).replace(tzinfo=None).isoformat(timespec="microseconds")
+        for empty in ({}, FEED, {"listing": "versions"}):
+            times = {"endingTimestamp": text, "startingVersion": "0"} if empty else {"timestampAsOf": text}
+            nothing = spark.read.format("logdb").options(**empty, **times).load(db.path)
+            with pytest.raises(Exception, match=r"is Europe/Paris, and was \+05:30"):
+                nothing.collect()
+        named = spark.read.format("logdb").option("timestampAsOf", when.isoformat()).load(db.path)
+        assert named.collect()[0].version == version
         assert spark.read.format("logdb").load(db.path).collect()[0].version == later
     finally:
         spark.conf.set(zone, before)
