@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -38,9 +37,9 @@ def _option(command: click.Command) -> str | None:
 
 def _is_place(word: str, message: str, command: click.Command) -> bool:
     """Whether a word is the path of a database, or one that the command could not use."""
-    if (Path(word) / IDENTITY).is_file():
+    if os.path.isfile(os.path.join(word, IDENTITY)):  # unlike Path.is_file, False where it is not permitted
         return True
     if word not in re.split(r"[\s'()]+", message):
         return False
     works_alone = isinstance(command, click.Group) and command.invoke_without_command
-    return works_alone or os.sep in word or Path(word).is_dir()
+    return works_alone or os.sep in word or os.path.isdir(word)

@@ -56,7 +56,7 @@ def _command(config: Path, role: str, name: str) -> list[str]:
 def _started(config: Path) -> Iterator[tuple[str, int]]:
     """(name, process) of each server that was started from this file, as the system shows its arguments."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is of another user
             arguments = os.fsdecode(path.read_bytes()).split("\0")[:-1]
             if len(arguments) > 5 and arguments[1:] == _command(config, arguments[5], arguments[-1])[1:]:
                 yield arguments[-1], int(path.parent.name)

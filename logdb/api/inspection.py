@@ -12,6 +12,7 @@ from logdb.embedded import EmbeddedBackend
 from logdb.embedded.verification.audit import Audit, audit_log
 from logdb.embedded.verification.verify import verify_files
 from logdb.errors import Corruption, Unavailable
+from logdb.system.directories import size_of
 from logdb.system.disk import described
 from logdb.tables.operations import perform
 from logdb.tables.verification import IndexesVerified, verify_tables
@@ -53,10 +54,13 @@ def info(db: Database) -> Info:
     found = Info(db.path, version, host.time_of(version) if version else None, host.oldest(), host.pins())
     if not isinstance(host, EmbeddedBackend) or host.directory is None:
         return found
-    files = [path for path in host.directory.map_path.rglob("*") if path.is_file()]
+    try:
+        map_bytes = size_of(host.directory.map_path)
+    except OSError as error:
+        raise Unavailable(f"{db.path} cannot be read: {described(error)}") from error
     return found._replace(
         log_bytes=host.log.size(),
-        map_bytes=sum(path.stat().st_size for path in files),
+        map_bytes=map_bytes,
         garbage=host.compactor.garbage,
         memory_bytes=host.machine.coordinator.map.active.size,
     )

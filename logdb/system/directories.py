@@ -6,6 +6,7 @@ LOCK           held (flock) by the process that has the directory open for writi
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -129,6 +130,19 @@ def holding_process(path: Path) -> int | None:
         return int(who["pid"]) if who["host"] == socket.gethostname() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def size_of(path: Path, prefix: str = "") -> int:
+    """The size in bytes of the files in a directory whose names begin with `prefix`; 0 if there is no directory. Raises
+    OSError."""
+    size = 0
+    with contextlib.suppress(FileNotFoundError):
+        with os.scandir(path) as entries:
+            files = [entry for entry in entries if entry.name.startswith(prefix) and entry.is_file()]
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                size += file.stat().st_size
+    return size
 
 
 def identify(path: Path, kind: Kind) -> Identity:

@@ -115,6 +115,10 @@ class Disk:
         if self.identity(path) != identity:
             raise OSError(errno.ESTALE, "the directory was moved, and another one has its path", str(path))
 
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory. `Path.glob` finds nothing in a directory that this process may not list."""
+        return os.listdir(path)
+
     def make_directory(self, path: Path) -> None:
         """Create a directory, if it does not exist."""
         path.mkdir(exist_ok=True)

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.api.inspection import verify
+from logdb.api.inspection import info, verify
+from logdb.embedded.snapshot_plan import pin
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
 from logdb.store.manifest import decode_manifest
 from logdb.store.map_verifier import NOTE
-from tests.harness.forks import allow_files, in_child, refused
+from tests.harness.forks import allow_files, become_unprivileged, in_child, refused
 
 ROWS = 10
-NOBODY = 65_534
 
 
 @pytest.fixture
@@ -58,15 +58,50 @@ def test_without_the_right_to_write_in_the_map(path: Path) -> None:
     (path / "log").chmod(0o777)
 
     def body() -> list[str]:
-        if os.geteuid() == 0:
-            os.setegid(NOBODY)
-            os.seteuid(NOBODY)
-        else:
-            for file in (path / "map").iterdir():
-                file.chmod(0o444)
+        for file in (path / "map").iterdir():
+            file.chmod(0o444)
+        become_unprivileged()
         return refused(opening(path, read_only=True))
 
     assert in_child(body) == ["no error: b'v'"]
+    check_whole(path)
+
+
+def test_without_the_right_to_list_the_log(path: Path) -> None:
+    (path / "log").chmod(0o711)
+    calls: list[Callable[[], object]] = [opening(path, read_only=True), lambda: verify(path), lambda: pin(path)]
+    if os.geteuid():
+        (path / "log").chmod(0o311)
+
+    def body() -> list[str]:
+        become_unprivileged()
+        return refused(*calls)
+
+    for answer in in_child(body):
+        assert answer.startswith(f"Unavailable: {path} c")
+        assert answer.endswith(f": {path}/log: Permission denied; have its owner allow it, or run as its owner")
+    (path / "log").chmod(0o755)
+    check_whole(path)
+
+
+def test_without_the_right_to_list_the_map(path: Path) -> None:
+    """Reading needs no list; sizes do, and are not reported as 0."""
+    (path / "map").chmod(0o711 if os.geteuid() == 0 else 0o311)
+
+    def sizes() -> object:
+        with logdb.open(path, read_only=True) as db:
+            return info(db)
+
+    def body() -> list[str]:
+        become_unprivileged()
+        return refused(opening(path, read_only=True), lambda: verify(path), sizes)
+
+    opened, *answers = in_child(body)
+    assert opened == "no error: b'v'"
+    for answer in answers:
+        assert answer.startswith(f"Unavailable: {path} c")
+        assert answer.endswith(f": {path}/map: Permission denied; have its owner allow it, or run as its owner")
+    (path / "map").chmod(0o755)
     check_whole(path)
 
 

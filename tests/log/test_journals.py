@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
+import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from logdb.log.segments import segment
 from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES
 from logdb.node.journals import MIN_ALLOCATION_BYTES, Journals
 from tests.harness.faulty_disk import Fault
+from tests.harness.forks import NOBODY, become_unprivileged, in_child, refused
 from tests.log.faulty_tree import CrashedTree, FaultyTree, write_tree
 
 IDENTITY = bytes(range(16))
@@ -242,6 +245,28 @@ def test_the_journals_of_another_node_are_rejected(fresh: Fresh) -> None:
 
 
 # ---- a disk that fails
+
+
+def test_a_journal_that_cannot_be_listed_is_not_called_damaged() -> None:
+    """The advice against damage is to remove the directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        path = Path(directory) / "journals"
+        filled(path).close()
+        folder = path / "meta.1@1"
+        if os.geteuid() == 0:
+            for file in (path, folder, *folder.iterdir()):
+                os.chown(file, NOBODY, NOBODY)
+        folder.chmod(0o311)
+
+        def body() -> list[str]:
+            become_unprivileged()
+            return refused(lambda: opened(path))
+
+        why = "Permission denied; have its owner allow it, or run as its owner"
+        assert in_child(body) == [f"LogFailed: {folder}: {why}"]
+        folder.chmod(0o755)
+        assert len(opened(path).found()["meta"].records) == 6
 
 
 def test_a_flush_waits_for_space_on_a_full_disk(fresh: Fresh) -> None:

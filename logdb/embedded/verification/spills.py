@@ -91,7 +91,7 @@ class Spill:
 
 def spilled(directory: Path, partition: int) -> Iterator[Part]:
     """All items of a partition, of all writers."""
-    for path in directory.glob(f"{partition}-*"):
+    for path in [entry for entry in directory.iterdir() if entry.name.startswith(f"{partition}-")]:
         with path.open("rb") as file:
             while size := int.from_bytes(file.read(8)):
                 yield Part(*marshal.loads(file.read(size)))

@@ -18,6 +18,7 @@ from logdb.store.checkpoint import check_tables
 from logdb.store.key_map import KeyMap
 from logdb.store.records import DeletedRange
 from logdb.store.values import Values
+from logdb.system.directories import size_of
 from logdb.system.disk import described
 from logdb.txn.coordinator import Coordinator
 
@@ -32,8 +33,7 @@ def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tup
         directory = Directory.open(path, writable=False)
     except Corruption as error:
         return 0, 0, 0, [error]
-    log_bytes = sum(file.stat().st_size for file in directory.log_path.glob("*") if file.is_file())
-    map_bytes = sum(file.stat().st_size for file in directory.map_path.glob("run-*.mdb"))
+    log_bytes, map_bytes = size_of(directory.log_path), size_of(directory.map_path, "run-")
     try:
         log = LocalLog(directory.log_path, directory.log_id, writable=False, follow=directory.is_written())
     except Corruption as error:

@@ -102,5 +102,6 @@ class Incoming:
 
 def remove_leftovers(directory: Path, disk: Disk) -> None:
     """Remove the files of a process that was killed. The writer of the log calls this before it appends."""
-    for path in directory.glob(f"{PREFIX}*"):
-        disk.unlink(path)
+    for name in disk.names(directory):
+        if name.startswith(PREFIX):
+            disk.unlink(directory / name)

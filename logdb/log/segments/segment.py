@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import re
 import sys
 import threading
 from array import array
@@ -42,6 +43,7 @@ from logdb.log.segments.incoming import Incoming
 from logdb.system.disk import DISK_FULL, Disk
 
 STORE_SUFFIX = ".log"
+STORE_NAME = re.compile(r"\d{20}" + re.escape(STORE_SUFFIX), re.ASCII)
 INDEX_SUFFIX = ".idx"
 ALLOCATE_BYTES = 16 << 20
 CHECK_BYTES = 1 << 20

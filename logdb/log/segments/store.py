@@ -40,7 +40,7 @@ from logdb.log.segments.format import (
     store_header,
 )
 from logdb.log.segments.incoming import Incoming, remove_leftovers
-from logdb.log.segments.segment import INDEX_SUFFIX, STORE_SUFFIX, Segment, SegmentClosed
+from logdb.log.segments.segment import INDEX_SUFFIX, STORE_NAME, STORE_SUFFIX, Segment, SegmentClosed
 from logdb.log.segments.watermark import FILE_NAME, Watermark
 from logdb.system.disk import DISK_FULL, Disk, described
 
@@ -445,7 +445,8 @@ class SegmentStore:
 
     def _paths(self) -> list[Path]:
         """The store files, oldest first."""
-        return sorted(self._directory.glob("[0-9]" * 20 + STORE_SUFFIX))
+        names = sorted(filter(STORE_NAME.fullmatch, self._disk.names(self._directory)))
+        return [self._directory / name for name in names]
 
     def _open_empty(self, durable_end: int) -> None:
         if durable_end > self._begin:
