@@ -8,12 +8,13 @@ import functools
 import gzip
 import io
 import json
+import os
 import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 from .encoding import parsed_json
 from .failing import BadInput, Failure
@@ -193,8 +194,7 @@ class ParquetSource(Source):
         directory = Path(path)
         self._files = [directory]
         if directory.is_dir():
-            found = directory.rglob("*.parquet")
-            self._files = sorted(file for file in found if not file.name.startswith(("_", ".")))
+            self._files = sorted(_parquet_files(directory))
             if not self._files:
                 raise BadInput(f"{path}: the directory holds no .parquet file")
         try:
@@ -249,6 +249,18 @@ class ParquetSource(Source):
 def _is_of_system(error: Exception) -> bool:
     """Whether the system has failed to read, and not the parser at malformed bytes (an offset before the file)."""
     return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+
+
+def _parquet_files(directory: Path) -> Iterator[Path]:
+    """Those in a directory and below it. Raises OSError if one of its directories cannot be listed."""
+
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    for folder, _, names in os.walk(directory, onerror=fail):
+        for name in names:
+            if name.endswith(".parquet") and not name.startswith(("_", ".")):
+                yield Path(folder, name)
 
 
 def parquet_library() -> Any:

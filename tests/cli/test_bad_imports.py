@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from logdb_cli.commands import cli
+from logdb_cli.sources import open_source
 
 from tests.cli.conftest import Run
+from tests.harness.forks import become_unprivileged, in_child, refused
 
 DEEP = "[" * 100_000 + "]" * 100_000
 CSV = b"key,value\n" + b"".join(b"k%d,v\n" % number for number in range(200))
@@ -55,6 +58,26 @@ def test_lines(run: Run, tmp_path: Path, name: str) -> None:
     answer = run("import", file, "--key", "key", code=2).stderr
     assert answer.startswith(f"error: {file}, {told}"), answer
     assert answer.rstrip().endswith("; no rows are in yet")
+
+
+def test_a_directory_that_cannot_be_read_whole() -> None:
+    """It is refused: the rest would be taken for the whole."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        table = pa.table({"key": ["k"], "value": ["v"]})
+        for part in ("a", "b"):
+            (directory / part).mkdir()
+            pq.write_table(table, directory / part / "part.parquet")
+        assert open_source(name, "parquet", typed=False).total == 2
+        (directory / "b").chmod(0)
+
+        def body() -> list[str]:
+            become_unprivileged()
+            return refused(lambda: open_source(name, "parquet", typed=False).total)
+
+        assert in_child(body) == [f"PermissionError: [Errno 13] Permission denied: '{directory}/b'"]
+        (directory / "b").chmod(0o755)
 
 
 ARCHIVES = {

@@ -100,7 +100,9 @@ def test_a_path_that_is_no_option_is_answered_with_the_command_that_was_meant(
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", ["nonsense", "scan k", "--db DB serve x", "cluster up x", "put DB", "get k"])
+@pytest.mark.parametrize(
+    "words", ["nonsense", "scan k", "--db DB serve x", "cluster up x", "put DB", "get k", f"get k {'x' * 300}"]
+)
 def test_other_wrong_words_get_no_hint(run: Run, db: Path, words: str) -> None:
     run("put", "k", "v")
     result = CliRunner().invoke(cli, words.replace("DB", str(db)).split())
