@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from logdb.embedded.external_leases import FOLDER
+from logdb.embedded.external_leases import FOLDER, make_parent
 from logdb.errors import Unavailable
 from spark_export.application import Application
 
@@ -123,7 +123,10 @@ def private(folder: Path) -> bool:
     """Make a directory that only this user can enter, whether or not it is there; returns whether it was not. Raises
     Unavailable if there is something else, or the directory of another user."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.parent.name == FOLDER:
+            make_parent(folder.parent.parent)
+        else:
+            folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(folder, stat.S_IRWXU)
             return True

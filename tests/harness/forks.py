@@ -82,12 +82,12 @@ def allow_files(count: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + count, lowest_free + count))
 
 
-def become_unprivileged() -> None:
+def become_unprivileged(user: int = NOBODY) -> None:
     """Let the rights of files bind this process: root becomes another user."""
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setegid(NOBODY)
-        os.seteuid(NOBODY)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
 
 
 def in_child(body: Callable[[], T], printed: list[str] | None = None) -> T:
