@@ -17,7 +17,7 @@ from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
 from logdb.store.manifest import decode_manifest
 from logdb.store.map_verifier import NOTE
-from tests.harness.forks import allow_files, become_unprivileged, in_child, refused
+from tests.harness.forks import allow_files, become_unprivileged, in_child, open_files, refused
 
 ROWS = 10
 
@@ -124,15 +124,21 @@ def test_without_files_or_memory(path: Path, read_only: bool) -> None:
         if note is not None:
             note.unlink()
 
-    def with_files(count: int) -> str:
-        def body() -> str:
+    def with_files(count: int) -> tuple[str, set[int]]:
+        """The answer, and the files that it has left open."""
+
+        def body() -> tuple[str, set[int]]:
+            before = open_files()
             allow_files(count)
-            return refused(opening(path, read_only))[0]
+            (answer,) = refused(opening(path, read_only))
+            return answer, open_files() - before
 
         return in_child(body)
 
     count, answers = 0, []
-    while (answer := with_files(count)) != "no error: b'v'":
+    while (found := with_files(count))[0] != "no error: b'v'":
+        answer, left_open = found
+        assert not left_open, answer
         answers.append(answer)
         count += 1
     assert len(answers) > 3
@@ -142,6 +148,23 @@ def test_without_files_or_memory(path: Path, read_only: bool) -> None:
         assert "ulimit -n" in answer
     assert run.stat().st_ino == before
     check_whole(path)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_refused_damaged_log_is_closed(path: Path, read_only: bool) -> None:
+    """An opening that reads a damaged record last."""
+    (segment,) = (path / "log").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[-1] ^= 1
+    segment.write_bytes(content)
+
+    def body() -> tuple[list[str], set[int]]:
+        before = open_files()
+        return refused(opening(path, read_only)), open_files() - before
+
+    (answer,), left_open = in_child(body)
+    assert answer.startswith(f"Corruption: {segment} is damaged")
+    assert not left_open
 
 
 def test_a_lock_without_a_written_owner_is_released(path: Path) -> None:

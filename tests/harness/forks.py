@@ -90,6 +90,21 @@ def become_unprivileged(user: int = NOBODY) -> None:
         os.setresuid(user, user, user)
 
 
+def open_files() -> set[int]:
+    """The descriptors that this process has open; no other one is needed to find them."""
+    gc.collect()
+    highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return {fd for fd in range(min(highest, 4_096)) if _is_open(fd)}
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
 def in_child(body: Callable[[], T], printed: list[str] | None = None) -> T:
     """The return value of `body` in a child of this process. `printed`: see `Child`."""
     result: T = Child(body, printed).result()

@@ -74,7 +74,12 @@ class LocalLog:
         self._closed = False
         self.durable = self.store.durable_end - 1
         self.sync_s = 0.001
-        self._record_clock = RecordClock(self.store.time(self.durable) if self.durable >= self.store.base else 0, clock)
+        try:
+            last = self.store.time(self.durable) if self.durable >= self.store.base else 0
+        except BaseException:
+            self.store.abandon()
+            raise
+        self._record_clock = RecordClock(last, clock)
         own(self)
 
     # ---- appending

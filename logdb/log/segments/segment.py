@@ -143,8 +143,8 @@ class Segment:
     @classmethod
     def of(cls, fd: int, path: Path, log_id: bytes, disk: Disk, *, min_allocation_bytes: int = MAX_OFFSET) -> Segment:
         """Like `open`, for an open file, whose name may have been removed."""
-        segment = cls(path, int(path.stem), log_id, fd, disk, min_allocation_bytes=min_allocation_bytes)
         try:
+            segment = cls(path, int(path.stem), log_id, fd, disk, min_allocation_bytes=min_allocation_bytes)
             segment._check_header()
             segment._load_index()
         except BaseException:

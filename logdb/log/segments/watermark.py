@@ -31,12 +31,16 @@ class Watermark:
             if not writable:
                 raise
             self._fd = disk.create(path)
-        if writable and disk.size(self._fd) != _PAIR.size:
-            disk.truncate(self._fd, 0)
-            disk.write(self._fd, bytes(_PAIR.size), 0)
-            disk.sync(self._fd)
-        if disk.size(self._fd) >= _PAIR.size:
-            self._map = disk.map(self._fd, _PAIR.size, writable=writable)
+        try:
+            if writable and disk.size(self._fd) != _PAIR.size:
+                disk.truncate(self._fd, 0)
+                disk.write(self._fd, bytes(_PAIR.size), 0)
+                disk.sync(self._fd)
+            if disk.size(self._fd) >= _PAIR.size:
+                self._map = disk.map(self._fd, _PAIR.size, writable=writable)
+        except BaseException:
+            self.close(sync=False)
+            raise
         self.is_whole = self._read() is not None
         """Whether the number and its complement matched when the log was opened."""
 
