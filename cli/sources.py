@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import functools
 import gzip
 import io
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
+
+from logdb.system.disk import is_of_system
 
 from .encoding import parsed_json
 from .failing import BadInput, Failure
@@ -93,7 +94,7 @@ class TextSource(Source):
         except BadInput:
             raise
         except Exception as error:  # damaged archives may raise any exception
-            if not self._is_packed or _is_of_system(error):
+            if not self._is_packed or is_of_system(error):
                 raise
             raise BadInput(f"{self.where(number + 1)}: it cannot be unpacked: {error}") from error
 
@@ -200,7 +201,7 @@ class ParquetSource(Source):
         try:
             self.total = sum(self._parquet.read_metadata(file).num_rows for file in self._files)
         except Exception as error:  # as below
-            if _is_of_system(error):
+            if is_of_system(error):
                 raise
             raise BadInput(f"{path}: {error}") from error
         self._done = 0
@@ -223,7 +224,7 @@ class ParquetSource(Source):
         except BadInput:
             raise
         except Exception as error:  # damaged files may raise any exception
-            if _is_of_system(error):
+            if is_of_system(error):
                 raise
             raise BadInput(f"{self.where(self._done + 1)}: {error}") from error
 
@@ -244,11 +245,6 @@ class ParquetSource(Source):
                     place = self.where(self._done + 1, name)
                     raise BadInput(f"{place}: {column.type} that cannot be read: {error}") from error
             yield row
-
-
-def _is_of_system(error: Exception) -> bool:
-    """Whether the system has failed to read, and not the parser at malformed bytes (an offset before the file)."""
-    return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
 
 
 def _parquet_files(directory: Path) -> Iterator[Path]:

@@ -20,7 +20,7 @@ from spark_export.runs import ROWS
 
 
 class Table:
-    """A Delta table that an export has made. Raises Corruption."""
+    """A Delta table that an export has made. Raises Corruption, Unavailable."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,6 +28,9 @@ class Table:
             self._table = _library().DeltaTable(path)
         except _library().exceptions.DeltaError as error:
             raise Corruption(path / "_delta_log", None, f"it is not the log of a Delta table ({error})") from error
+        except OSError as error:  # several lines, without a number
+            reason = str(error).rpartition("\33[0m ")[2].strip()
+            raise Unavailable(f"{path / '_delta_log'} cannot be read: {reason}") from error
 
     @classmethod
     def at(cls, path: Path) -> Table | None:

@@ -39,8 +39,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logdb.api import timestamps
-from logdb.errors import VersionTrimmed
+from logdb.errors import Unavailable, VersionTrimmed
 from logdb.store.ranges import after_prefix
+from logdb.system.disk import described
 from spark_export import delta
 from spark_export.decoding import KeyRange
 from spark_export.endpoints import Endpoints
@@ -201,9 +202,16 @@ def _plan(source: SnapshotSource, asked: dict[str, Any], begin: Manifest | None,
 
 
 def _interrupted_job(staging: Path, asked: dict[str, Any]) -> Job | None:
-    """The job that an export with the same arguments has left; anything else in the staging directory is removed."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        left = Job(**json.loads((staging / _JOB).read_bytes()))
+    """The job that an export with the same arguments has left; anything else in the staging directory is removed.
+    Raises Unavailable."""
+    try:
+        content = (staging / _JOB).read_bytes()
+    except FileNotFoundError:
+        content = b""
+    except OSError as error:
+        raise Unavailable(f"the interrupted export in {staging} cannot be continued: {described(error)}") from error
+    with contextlib.suppress(ValueError, TypeError):
+        left = Job(**json.loads(content))
         low, *_, high = [None if bound is None else bytes.fromhex(bound) for bound in left.bounds]
         prefix = bytes.fromhex(asked["prefix"] or "")
         if left.asked == asked and (low or b"") == prefix and high == after_prefix(prefix):

@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from logdb.api import timestamps
 from logdb.errors import Corruption, LogDBError, Unavailable
+from logdb.system.disk import described, is_of_system
 from spark_export.decoding import KeyRange
 
 FORMAT: Final = 2
@@ -155,7 +156,7 @@ def read_manifest(file: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         raise ExportFailed(f"{file.parent} is not an export of LogDB (it has no {file.name})") from None
     except OSError as error:
-        raise Unavailable(f"{file} cannot be read: {error.strerror}") from error
+        raise Unavailable(f"{file} cannot be read: {described(error)}") from error
     except (ValueError, RecursionError) as error:
         raise Corruption(file, None, f"it is not JSON ({error})") from error
     if not isinstance(fields, dict) or type(fields.get("format")) is not int:
@@ -189,13 +190,24 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
+def unreadable(file: Path, error: OSError | ValueError, title: str) -> LogDBError:
+    """The error for a file of an export, called `title` there, that `describe` could not read."""
+    if isinstance(error, OSError) and is_of_system(error):
+        return Unavailable(f"{file} cannot be read: {described(error)}")
+    return Corruption(file, None, f"{title} cannot be read ({error})")
+
+
 def _no_link(file: str, flags: int) -> int:
     return os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def newest_manifest(directory: Path) -> Manifest:
     """The manifest of an export; of a Delta table, that of its last version. Raises as `read_manifest`."""
-    if not (directory / "_delta_log").is_dir():
+    try:
+        is_table = (directory / "_delta_log").is_dir()
+    except OSError as error:
+        raise Unavailable(f"{directory} cannot be read: {described(error)}") from error
+    if not is_table:
         return read_manifest(directory / MANIFEST)
     from spark_export import delta  # an extra
 
@@ -204,13 +216,17 @@ def newest_manifest(directory: Path) -> Manifest:
 
 def verify_export(to: str | os.PathLike[str]) -> Exported:
     """Check that every file of the export in the directory `to` is there, complete and listed. Raises ExportFailed,
-    Corruption.
+    Corruption, Unavailable.
     """
     directory = Path(to)
     manifest = newest_manifest(directory)
     names = {file.name for file in manifest.files}
-    unlisted = {file.name for file in directory.glob("*.parquet")} - names
-    if unlisted and not (directory / "_delta_log").is_dir():  # a table has files of other versions
+    try:
+        unlisted = {name for name in os.listdir(directory) if name.endswith(".parquet")} - names
+        is_table = (directory / "_delta_log").is_dir()
+    except OSError as error:
+        raise Unavailable(f"{directory} cannot be read: {described(error)}") from error
+    if unlisted and not is_table:  # a table has files of other versions
         raise Corruption(directory / min(unlisted), None, "the manifest does not list it")
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(lambda file: _verify(directory, file), manifest.files))
@@ -224,7 +240,7 @@ def _verify(directory: Path, expected: File) -> None:
     except FileNotFoundError:
         raise Corruption(file, None, "the manifest lists it, but it is missing") from None
     except (OSError, ValueError) as error:
-        raise Corruption(file, None, f"it cannot be read ({error})") from error
+        raise unreadable(file, error, "it") from error
     for field in ("bytes", "sha256", "rows"):
         should, is_ = getattr(expected, field), getattr(found, field)
         if should != is_:

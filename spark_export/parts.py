@@ -25,7 +25,7 @@ from spark_export import changes
 from spark_export.changes import Changes
 from spark_export.columns import OutputColumns
 from spark_export.decoding import EVERYTHING, KeyRange
-from spark_export.manifest import File, describe, sync
+from spark_export.manifest import File, describe, sync, unreadable
 from spark_export.ordering import last_of_each
 from spark_export.runs import ROWS, Runs, snapshot_rows
 from spark_export.snapshot_source import SnapshotPlan
@@ -112,12 +112,14 @@ def history(plan: SnapshotPlan, keys: KeyRange, since: int, partition_bytes: int
 
 
 def _checked(directory: Path, expected: File) -> Path:
-    """The file of a base, compared with its manifest. Raises Corruption."""
+    """The file of a base, compared with its manifest. Raises Corruption, Unavailable."""
     file = directory / expected.name
     try:
         found = describe(file, expected.keys)
+    except FileNotFoundError:
+        raise Corruption(file, None, "the manifest of the base lists it, but it is missing") from None
     except (OSError, ValueError) as error:
-        raise Corruption(file, None, f"the base of the export cannot be read ({error})") from error
+        raise unreadable(file, error, "the base of the export") from error
     if found != expected:
         raise Corruption(file, None, "it is not the file that the manifest of the base describes")
     return file
@@ -171,11 +173,11 @@ def _described(file: Path, description: File) -> File:
 
 
 def _whole(folder: Path, name: str) -> File | None:
-    """The description of a file that an interrupted export has finished; None if there is none."""
+    """The description of a file that an interrupted export has finished; None if there is none. Raises OSError."""
     note = _note(folder, name)
     try:
         found = File.of(dict(zip(File._fields, json.loads(note.read_bytes()), strict=True)))
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
     return found if found.name == name and (folder / name).is_file() else None
 

@@ -26,6 +26,7 @@ ADVICE = {
     errno.ESTALE: "close the database, and open it where it is now",
     errno.EIO: "the disk is failing: look into the kernel's log, and copy what can be read",
 }
+_OF_CONTENT = (None, errno.EINVAL, errno.ELOOP, errno.EISDIR)
 P = ParamSpec("P")
 R = TypeVar("R")
 Method = Callable[Concatenate["Disk", int, P], R]
@@ -43,6 +44,12 @@ def _naming(method: Method[P, R]) -> Method[P, R]:
             raise
 
     return named
+
+
+def is_of_system(error: BaseException) -> bool:
+    """Whether the system has failed to read a file. False for errors that libraries raise as OSErrors for wrong content
+    (without a number; EINVAL for an offset before the file), and for a link or a directory in the file's place."""
+    return isinstance(error, OSError) and error.errno not in _OF_CONTENT
 
 
 def described(error: OSError) -> str:

@@ -15,8 +15,10 @@ import logdb
 from logdb import Database
 from logdb.embedded.snapshot_plan import PLAN, _checked, _write_checked, load
 from spark_export import ExportFailed, export_snapshot, import_export, verify_export
+from spark_export.export import _interrupted_job
 from spark_export.manifest import MANIFEST, describe, newest_manifest
-from spark_export.parts import EVERYTHING, _whole
+from spark_export.parts import EVERYTHING, _checked as checked_base, _whole
+from tests.harness.forks import allow_files, become_unprivileged, in_child, refused
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -113,6 +115,44 @@ def test_a_symbolic_link_is_not_a_file_of_an_export(export: Path, tmp_path: Path
         verify_export(export)
 
 
+def test_what_the_system_refuses_is_not_called_damage(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export, and the base of one: with each number of files up to a sufficient one, and without a right."""
+    (expected,) = newest_manifest(export).files
+    file = export / expected.name
+
+    def with_files(count: int) -> list[str]:
+        def body() -> list[str]:
+            verify_export(export)  # the libraries have opened what they need
+            allow_files(count)
+            return refused(lambda: verify_export(export).rows, lambda: checked_base(export, expected).name)
+
+        return in_child(body)
+
+    count, answers = 0, list[str]()
+    while (found := with_files(count)) != ["no error: 3", f"no error: {expected.name!r}"]:
+        answers += [answer for answer in found if not answer.startswith("no error: ")]
+        count += 1
+    assert len(answers) >= 2
+    for answer in answers:
+        assert answer.startswith(f"Unavailable: {export}")
+        assert "Too many open files; allow this process more open files (ulimit -n)" in answer
+
+    def without_right() -> list[str]:
+        become_unprivileged()
+        return refused(lambda: verify_export("."), lambda: checked_base(Path("."), expected))
+
+    for place in (file, export):
+        before = place.stat().st_mode
+        place.chmod(0 if place == file else 0o311)
+        monkeypatch.chdir(export)
+        found = in_child(without_right)
+        place.chmod(before)
+        assert found[0].startswith("Unavailable: ")
+        assert found[0].endswith("Permission denied; have its owner allow it, or run as its owner")
+        if place == file:
+            assert found[1] == found[0]
+
+
 def test_other_columns_are_not_imported(export: Path, tmp_path: Path) -> None:
     file = next(export.glob("*.parquet"))
     pq.write_table(pa.table({"key": [b"k"], "value": ["text"]}), file)
@@ -150,6 +190,24 @@ def test_files_of_a_killed_export_are_validated(open_small: OpenSmall, tasks: li
     (staging / "part-00000.parquet.json").write_text('["../x.parquet", 1, 1, "", null, null, false]')
     assert _whole(staging, "part-00000.parquet") is None
     assert export_snapshot(db.path, tmp_path / "export").rows == 2
+
+
+def test_files_of_a_killed_export_that_cannot_be_read_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["_job.json", "part-00000.parquet.json"]
+    for name in names:
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0)
+    tmp_path.chmod(0o777)
+    monkeypatch.chdir(tmp_path)
+
+    def body() -> list[str]:
+        become_unprivileged()
+        return refused(lambda: _interrupted_job(Path(), {}), lambda: _whole(Path(), "part-00000.parquet"))
+
+    job, file = in_child(body)
+    assert job.startswith("Unavailable: the interrupted export in . cannot be continued: _job.json: Permission denied")
+    assert file.startswith("PermissionError: ")
+    assert sorted(file.name for file in tmp_path.iterdir()) == names
 
 
 def test_a_plan_is_validated(open_small: OpenSmall) -> None:
