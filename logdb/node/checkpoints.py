@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-import lmdb
-
 from logdb.cluster.mapping_server.replica import Replica, UnresolvedValues
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cores.effects import SECOND
@@ -50,7 +48,7 @@ REPORT_S: Final = 5.0
 RETRY_S: Final = 2.0
 """Pause before the next attempt to write to a full disk."""
 
-DAMAGE: Final = (Corruption, MisplacedValue, lmdb.Error)
+DAMAGE: Final = (Corruption, MisplacedValue)
 """The exceptions that damaged tables cause."""
 
 logger = logging.getLogger("logdb.server")

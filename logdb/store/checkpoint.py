@@ -83,7 +83,7 @@ MORE_ROWS: Final = 16
 """Number of rows that a scan reads of a run beyond the run's expected share."""
 VERSION: Final = itemgetter(0)
 NO_RUN: Final = (*DAMAGE, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.IncompatibleError, lmdb.NotFoundError)
-"""Errors of opening a run that mean a damaged file. All others come from the system: no memory, no descriptors."""
+"""Errors of LMDB that mean a damaged run. All others come from the system: no memory, no descriptors."""
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -140,7 +140,7 @@ class Checkpoint:
             if not follow:
                 self._clean()
         except OSError as error:
-            raise _cannot_be_opened(self._path, error) from error
+            raise _cannot_be("opened", self._path, error) from error
 
     def newest(self) -> Snapshot:
         """A snapshot of the manifest on disk, which another process may have replaced; `switch` makes it the current
@@ -162,7 +162,7 @@ class Checkpoint:
                     raise self.damaged(f"{missing} is missing") from error
                 missing = error.filename
             except (lmdb.Error, OSError) as error:
-                raise _cannot_be_opened(self._path, error) from error
+                raise _cannot_be("opened", self._path, error) from error
 
     def switch(self, snapshot: Snapshot) -> None:
         """Make `snapshot` the current one. Readers of the one before continue there."""
@@ -225,8 +225,11 @@ class Checkpoint:
 
         The value of an older version that is live and not large is None: the record at `place` has it.
         """
-        snapshot = self._snapshot
-        reader = snapshot.reader()
+        readers = self._snapshot.readers
+        try:
+            reader = readers.pop()
+        except IndexError:
+            readers, reader = self._borrowed()
         try:
             for group in reader:
                 run = group.run_of(key)
@@ -239,10 +242,10 @@ class Checkpoint:
                     if older is not None:
                         return older
             return None
-        except DAMAGE as error:
-            raise self.damaged(str(error)) from error
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
         finally:
-            snapshot.readers.append(reader)
+            readers.append(reader)
 
     def live_value(self, key: bytes) -> bytes | None:
         """The key's newest value if it is small; None if it must be read by `row`.
@@ -263,8 +266,8 @@ class Checkpoint:
                     break
             else:
                 return None
-        except DAMAGE as error:
-            raise self.damaged(str(error)) from error
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
         finally:
             readers.append(reader)
         if extend(RESIDUE, key + raw) != RESIDUE:
@@ -277,7 +280,10 @@ class Checkpoint:
     def _borrowed(self) -> tuple[list[Reader], Reader]:
         """(the pool to return it to, a reader)."""
         snapshot = self._snapshot
-        return snapshot.readers, snapshot.reader()
+        try:
+            return snapshot.readers, snapshot.reader()
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
 
     def live_chunk(
         self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int, deleted: int = 0
@@ -303,8 +309,8 @@ class Checkpoint:
             if not is_checked and (deleted or len(rows) > FEW_ROWS):
                 check_rows(rows, self._path)
                 is_checked = True
-        except DAMAGE as error:
-            raise self.damaged(str(error)) from error
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
         finally:
             readers.append(reader)
         live: list[tuple[bytes, bytes]] = []
@@ -338,8 +344,8 @@ class Checkpoint:
             newest: dict[bytes, bytes] = {}
             for group in reversed(reader):
                 newest.update(group.chunk(start, end, reverse, max_rows))
-        except DAMAGE as error:
-            raise self.damaged(str(error)) from error
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
         finally:
             readers.append(reader)
         # The first keys of all are among the first of each group, and so are the rows of newer runs for them.
@@ -347,23 +353,21 @@ class Checkpoint:
 
     def state(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """The rows of state whose keys begin with `prefix`, in order, without it."""
-        snapshot = self._snapshot
-        reader = snapshot.reader()
+        readers, reader = self._borrowed()
         try:
             rows = merged_state([group.state(prefix) for group in reader])
             return [(key[len(prefix) :], value) for key, value in rows if value is not None]
-        except DAMAGE as error:
-            raise self.damaged(str(error)) from error
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
         finally:
-            snapshot.readers.append(reader)
+            readers.append(reader)
 
     def everything(self) -> Iterator[tuple[bytes, Iterator[Row]]]:
         """(key, all its versions, newest first) of every key in order, from the current snapshot.
 
         The versions of a key are read lazily: consume them before the next key.
         """
-        snapshot = self._snapshot
-        reader = snapshot.reader()
+        readers, reader = self._borrowed()
         try:
             for parts in aligned(reader):
                 found = [dict(rows) for _, rows in parts]
@@ -375,16 +379,16 @@ class Checkpoint:
                     else:
                         of_key = [(run, rows[key]) for (run, _), rows in zip(parts, found, strict=True) if key in rows]
                         yield key, self._versions(of_key)
-        except DAMAGE as error:
-            raise self.damaged(str(error)) from error
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
         finally:
-            snapshot.readers.append(reader)
+            readers.append(reader)
 
     def _versions(self, of_key: list[tuple[RunReader, bytes]]) -> Iterator[Row]:
         try:
             yield from versions(of_key)
-        except DAMAGE as error:
-            raise self.damaged(str(error)) from error
+        except lmdb.Error as error:
+            raise _cannot_be("read", self._path, error) from error
 
     def check_invariants(self) -> None:
         """MAP-6; for tests."""
@@ -754,15 +758,15 @@ def _sound_manifest(files: MapFiles, *, ignore_note: bool = False) -> Manifest |
     return manifest
 
 
-def _cannot_be_opened(path: str, error: lmdb.Error | OSError) -> LogDBError:
-    """Corruption only for errors that mean damage; a rebuild would not help against others, and would remove the
-    runs."""
+def _cannot_be(participle: str, path: str, error: lmdb.Error | OSError) -> LogDBError:
+    """The error for runs that cannot be opened or read. Corruption only for errors that mean damage; a rebuild would not
+    help against others, and would remove the runs."""
     if isinstance(error, NO_RUN):
-        return damaged(path, f"it cannot be opened ({error})")
+        return damaged(path, f"it cannot be {participle} ({error})")
     reason = described(error) if isinstance(error, OSError) else str(error).rpartition(": ")[2]
     advice = "nothing is damaged: try again, or close the database and open it again"
     if os.strerror(errno.EMFILE) in reason:
         advice = "allow this process more open files (ulimit -n); nothing is damaged"
     elif isinstance(error, lmdb.MemoryError) or os.strerror(errno.ENOMEM) in reason:
         advice = "LMDB needs as much address space as its files are large (ulimit -v); nothing is damaged"
-    return Unavailable(f"the checkpoint in {path} cannot be opened ({reason}): {advice}")
+    return Unavailable(f"the checkpoint in {path} cannot be {participle} ({reason}): {advice}")

@@ -7,20 +7,24 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any, NoReturn, cast
 from unittest import mock
 
+import lmdb
 import pytest
 
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import Compact, Entries, Get, MapRow, MapRows, Part
 from logdb.cores.effects import SECOND
-from logdb.errors import Unavailable
+from logdb.errors import LogDBError, Unavailable
 from logdb.log.contract import Record
 from logdb.node import checkpoints as module
 from logdb.node.checkpoints import Checkpoints
+from logdb.node.storage import CheckpointStorage
 from logdb.store import checkpoint as tables
 from logdb.store.records import BEGINNING, ENDING, Place, TxnId
+from logdb.store.runs import Group
 from logdb.txn.validation import Reason
 from tests.harness.mapping_histories import finished, write
 from tests.harness.stage import SNAPSHOT, Log, Server, batch, commit
@@ -118,6 +122,38 @@ def test_rows_that_a_restart_needs_are_not_pruned(tmp_path: Path) -> None:
 
     for slices in (0, 1, 2, None):
         asyncio.run(story(slices))
+
+
+@pytest.mark.parametrize("error", [lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.MemoryError, lmdb.Error])
+def test_only_damage_removes_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[lmdb.Error]
+) -> None:
+    """A server that has no memory or no descriptors for a moment ends, and starts again with its tables."""
+    storage = CheckpointStorage(*cast(list[Any], [None] * 5))
+
+    def fail(group: Group) -> NoReturn:
+        raise error("planted")
+
+    async def story() -> None:
+        async with hosted(tmp_path / "map", 0) as one:
+            one.show(commit(1, {b"k": b"v"}), commit(2, {b"other": b"v"}))
+            await one.look()
+        async with hosted(tmp_path / "map", 0) as one:
+            tables = one.checkpoints.map.checkpoint
+            assert tables is not None
+            tables.snapshot.readers.clear()
+            monkeypatch.setattr(Group, "reader", fail)
+            with pytest.raises(LogDBError) as failed:
+                one.server.ask(Get((b"k",)), SNAPSHOT, 1)
+            if error in (lmdb.CorruptedError, lmdb.PageNotFoundError):
+                assert storage.end_of(failed.value).wipe
+            else:
+                with pytest.raises(Unavailable, match="cannot be read .*planted.*nothing is damaged"):
+                    storage.end_of(failed.value)
+            monkeypatch.undo()
+            assert one.server.ask(Get((b"k",)), SNAPSHOT, 1) == Entries(((1, b"v"),))
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
+import lmdb
 import pytest
 
 import logdb
@@ -17,6 +19,7 @@ from logdb.store.key_map import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.range_deletions import NOTHING
 from logdb.store.records import COMMIT, Commit, decode_commit, encode_commit
+from logdb.store.runs import Group
 from logdb.store.values import Values
 
 LOG_ID = b"i" * 16
@@ -208,6 +211,54 @@ def test_a_run_that_cannot_be_opened_leaves_no_environment_open(tmp_path: Path) 
     checkpoint = Checkpoint(tmp_path, LOG_ID)
     assert checkpoint.covers == 10
     checkpoint.close()
+
+
+READS: dict[str, Callable[[Checkpoint], object]] = {
+    "row": lambda tables: tables.row(b"k", 10),
+    "live_value": lambda tables: tables.live_value(b"k"),
+    "live_chunk": lambda tables: tables.live_chunk(None, None, False, 10),
+    "chunk": lambda tables: tables.chunk(None, None, False, 10),
+    "rows": lambda tables: tables.rows(b"", 10),
+    "state": lambda tables: tables.state(b""),
+    "everything": lambda tables: list(tables.everything()),
+}
+
+
+class Failing:
+    """A reader whose every call fails."""
+
+    count, has_long_keys = 1, False
+
+    def __init__(self, error: lmdb.Error) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        def fail(*_: object) -> NoReturn:
+            raise self._error
+
+        return fail
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("read", READS)
+def test_only_damage_is_reported_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str, begins: bool
+) -> None:
+    """A read that meets an error of LMDB, at its beginning or within."""
+    map_of(History(seed=7, steps=10), tables := Checkpoint(tmp_path, LOG_ID), {10})
+    for kind, expected in ((lmdb.CorruptedError, logdb.Corruption), (lmdb.MemoryError, logdb.Unavailable)):
+        error = kind("planted")
+
+        def reader(group: Group, error: lmdb.Error = error) -> Failing:
+            if begins:
+                return Failing(error)
+            raise error
+
+        monkeypatch.setattr(Group, "reader", reader)
+        tables.snapshot.readers.clear()
+        with pytest.raises(expected, match="planted"):
+            READS[read](tables)
+    tables.close()
 
 
 def test_old_versions_of_a_large_transaction_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
