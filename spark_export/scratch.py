@@ -105,12 +105,14 @@ def remove_ended(folder: Path, has_ended: HasEnded, *, idle_s: float = IDLE_S) -
 
 
 def _remove_if(folder: Path, is_removable: Callable[[], bool]) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # PermissionError: it is of another user
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if is_removable():
-                shutil.rmtree(folder, ignore_errors=True)
+            if _is_of(folder, lock) and is_removable():
+                removed = folder.with_name(fresh())  # a task that waits for the lock makes another folder
+                os.rename(folder, removed)
+                shutil.rmtree(removed, ignore_errors=True)
         except BlockingIOError:
             pass
         finally:
@@ -162,12 +164,22 @@ def _lock(folder: Path, application: Application) -> int:
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except FileNotFoundError:  # removed meanwhile
             continue
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(folder / _LOCK), os.fstat(lock)):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if _is_of(folder, lock):
                 (folder / f"{_MARK}{application}").touch()
-                break
+                if is_new:
+                    sweep(folder.parent, lambda other: other.has_ended(application))
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
         os.close(lock)
-    if is_new:
-        sweep(folder.parent, lambda other: other.has_ended(application))
-    return lock
+
+
+def _is_of(folder: Path, lock: int) -> bool:
+    """Whether a lock is that of the folder, which may have been removed, and made again, before it was locked."""
+    try:
+        return os.path.samestat(os.stat(folder / _LOCK), os.fstat(lock))
+    except FileNotFoundError:
+        return False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
@@ -20,6 +23,7 @@ from spark_export import export_snapshot, runs, scratch, servers
 from spark_export.application import Application, this_process
 from spark_export.scratch import IDLE_S, base, private, remove, sweep_base, used
 from spark_export.snapshot_source import close_sources
+from tests.harness.forks import NOBODY, become_unprivileged, in_child, refused
 from tests.harness.served import Served
 from tests.spark_export import histories, planning
 
@@ -143,6 +147,74 @@ def test_a_folder_that_another_process_uses_stays(tmp_path: Path) -> None:
         assert not folder.exists()
     remove(other)
     assert not folder.parent.exists()
+
+
+def test_a_removal_that_was_overtaken_leaves_the_folder_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the opening of the lock and its locking, another process removes the folder, and a task makes it again."""
+    folder, lock = tmp_path / "base" / "runs-1", fcntl.flock
+    with used(folder, ME):
+        (folder / "old").touch()
+    with ExitStack() as task:
+
+        def overtaken(fd: int, operation: int) -> None:
+            monkeypatch.undo()
+            remove(folder)
+            task.enter_context(used(folder, ME))
+            (folder / "new").touch()
+            lock(fd, operation)
+
+        monkeypatch.setattr(fcntl, "flock", overtaken)
+        remove(folder)
+        assert sorted(file.name for file in folder.iterdir() if file.name != f"application~{ME}") == ["in-use", "new"]
+    remove(folder)
+    assert not folder.exists()
+
+
+def test_a_task_that_begins_during_a_removal_has_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock may be the first file that is removed."""
+    folder, rmtree = tmp_path / "base" / "runs-1", shutil.rmtree
+    with used(folder, ME):
+        (folder / "runs").mkdir()
+    with ExitStack() as task:
+
+        def interrupted(path: Path, *, ignore_errors: bool) -> None:
+            (path / "in-use").unlink()
+            task.enter_context(used(folder, ME))
+            (folder / "runs").mkdir(exist_ok=True)
+            (folder / "runs" / "new").touch()
+            rmtree(path, ignore_errors=ignore_errors)
+
+        monkeypatch.setattr(shutil, "rmtree", interrupted)
+        remove(folder)
+        monkeypatch.undo()
+        assert (folder / "runs" / "new").exists()
+        assert [entry.name for entry in folder.parent.iterdir()] == [folder.name]
+
+
+def test_folders_of_other_users_stay() -> None:
+    """Two users read the same directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o777)
+
+        def use(user: int) -> list[str]:
+            def body() -> list[str]:
+                become_unprivileged(user)
+
+                def work() -> None:
+                    with used(Path(directory) / "exports" / f"runs-{user}", this_process()):
+                        pass
+
+                return refused(work)
+
+            return in_child(body)
+
+        assert [use(user) for user in (NOBODY, NOBODY - 1)] == [["no error: None"]] * 2
+        left = 2 if os.geteuid() == 0 else 1  # without root both are of one user, whose first process has ended
+        assert len(list((Path(directory) / "exports").iterdir())) == left
 
 
 def test_an_export_removes_its_folder(served: str, temporary: Path, open_small: OpenSmall, tasks: list[str]) -> None:
