@@ -759,8 +759,8 @@ def _sound_manifest(files: MapFiles, *, ignore_note: bool = False) -> Manifest |
 
 
 def _cannot_be(participle: str, path: str, error: lmdb.Error | OSError) -> LogDBError:
-    """The error for runs that cannot be opened or read. Corruption only for errors that mean damage; a rebuild would not
-    help against others, and would remove the runs."""
+    """The error for runs that cannot be opened or read. Corruption only for errors that mean damage; a rebuild would
+    not help against others, and would remove the runs."""
     if isinstance(error, NO_RUN):
         return damaged(path, f"it cannot be {participle} ({error})")
     reason = described(error) if isinstance(error, OSError) else str(error).rpartition(": ")[2]

@@ -1,4 +1,4 @@
-"""Leases of other processes, of other users too, hold a compaction back; where they cannot be read, it does not begin."""
+"""Leases of other processes, and of other users, hold a compaction back; where one is unreadable, none begins."""
 
 from __future__ import annotations
 
@@ -99,7 +99,11 @@ def test_a_folder_that_cannot_be_read_keeps_a_compaction_from_beginning(path: Pa
     as_user(READER, lambda: ExternalLease(path, 5, process_owner(os.getppid())))
     (folder,) = (path / FOLDER).iterdir()
     file = folder / "hold"
-    for place, error in ((folder, "Permission denied"), (file, "Permission denied"), (path / FOLDER, "cannot be listed")):
+    for place, error in (
+        (folder, "Permission denied"),
+        (file, "Permission denied"),
+        (path / FOLDER, "cannot be listed"),
+    ):
         before = place.stat().st_mode
         place.chmod(0)
         (answer,) = as_user(WRITER, compacted(path))

@@ -148,7 +148,7 @@ def test_only_damage_removes_the_tables(
             if error in (lmdb.CorruptedError, lmdb.PageNotFoundError):
                 assert storage.end_of(failed.value).wipe
             else:
-                with pytest.raises(Unavailable, match="cannot be read .*planted.*nothing is damaged"):
+                with pytest.raises(Unavailable, match=r"cannot be read .*planted.*nothing is damaged"):
                     storage.end_of(failed.value)
             monkeypatch.undo()
             assert one.server.ask(Get((b"k",)), SNAPSHOT, 1) == Entries(((1, b"v"),))

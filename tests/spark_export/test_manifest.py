@@ -17,7 +17,8 @@ from logdb.embedded.snapshot_plan import PLAN, _checked, _write_checked, load
 from spark_export import ExportFailed, export_snapshot, import_export, verify_export
 from spark_export.export import _interrupted_job
 from spark_export.manifest import MANIFEST, describe, newest_manifest
-from spark_export.parts import EVERYTHING, _checked as checked_base, _whole
+from spark_export.parts import EVERYTHING, _whole
+from spark_export.parts import _checked as checked_base
 from tests.harness.forks import allow_files, become_unprivileged, in_child, refused
 from tests.spark_export import histories
 

@@ -152,7 +152,7 @@ def test_a_folder_that_another_process_uses_stays(tmp_path: Path) -> None:
 def test_a_removal_that_was_overtaken_leaves_the_folder_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the opening of the lock and its locking, another process removes the folder, and a task makes it again."""
+    """Before the lock is locked, another process removes the folder, and a task makes it again."""
     folder, lock = tmp_path / "base" / "runs-1", fcntl.flock
     with used(folder, ME):
         (folder / "old").touch()
