@@ -23,6 +23,7 @@ from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, Fold, Range, TxnId
+from logdb.system.forking import keep_for_ever, own
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import Verdict
 
@@ -52,6 +53,12 @@ class CoroutineFeed(AsyncChangeFeed):
 
     def __init__(self, feed: Feed, budget: LoopBudget) -> None:
         self._feed, self._budget = feed, budget
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-watch")
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(), which does not have the thread."""
+        keep_for_ever(self._thread)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-watch")
 
     async def begun(self) -> None:

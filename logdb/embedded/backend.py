@@ -361,6 +361,8 @@ class EmbeddedBackend(Reads):
         own."""
         self._one_close = threading.Lock()
         self.compactor.disown()
+        if self._sweeps is not None:
+            self._sweeps.disown()
 
     def _close_log(self) -> None:
         try:
@@ -370,4 +372,4 @@ class EmbeddedBackend(Reads):
 
     def _mark_closed(self) -> None:
         with self.machine.order_lock:
-            self.machine.closed = True
+            self.machine.refuse()

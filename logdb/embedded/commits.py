@@ -243,6 +243,8 @@ class Commits:
         None if it only read). Raises as `submit`."""
         try:
             if work.writes_nothing:
+                if self._machine.closed:
+                    raise DatabaseClosed(self._machine.path, self._machine.forked_from)
                 return work.snapshot, None
             return self.submit(
                 work.all_writes,

@@ -54,10 +54,15 @@ class Feed:
 
         Raises VersionTrimmed when compaction has overtaken the feed, Corruption, Unavailable when the log failed.
         """
-        while not self._ready:
-            if not self.read(timeout):
-                return None
-        return self.take()
+        try:
+            while not self._ready:
+                if not self.read(timeout):
+                    return None
+            return self.take()
+        except DatabaseClosed:
+            if self._machine.forked_from:
+                raise
+            return None
 
     @property
     def is_cold(self) -> bool:
@@ -72,7 +77,9 @@ class Feed:
     def take(self) -> Change:
         """The next of the commits that have been read."""
         gsn, time, label, writes, deleted, _ = self._ready.pop()  # records of this log have no folds
-        values = self._machine.coordinator.map.values if self._cold is None else self._cold.values
+        values = self._machine.coordinator.map.values
+        if self._cold is not None:
+            values = self._cold.values
         load = self._tail.load
         try:
             loaded = {key: load(value, values.load) for key, value in writes.items()}
@@ -84,7 +91,9 @@ class Feed:
     def read(self, timeout: float | None) -> bool:
         """Read the next batch of the log, which may have no watched commit. Returns False if none came within `timeout`
         seconds or the feed was closed. Raises as `poll`."""
-        subscription = self._subscription
+        subscription, machine = self._subscription, self._machine
+        if machine.closed:
+            raise DatabaseClosed(machine.path, machine.forked_from)
         try:
             if not subscription.wait(timeout):
                 return False
@@ -98,12 +107,10 @@ class Feed:
         except StopIteration:
             return False
         except LogFailed as error:
-            if self._machine.forked_from:
-                raise DatabaseClosed(self._machine.path, self._machine.forked_from) from error
-            if self._machine.closed:
+            if machine.closed:
                 return False
             raise Unavailable(
-                f"the log of {self._machine.path} failed ({error}); open it again and watch from {self.since}"
+                f"the log of {machine.path} failed ({error}); open it again and watch from {self.since}"
             ) from error
         if ready:
             self._ready = ready[::-1]

@@ -143,8 +143,6 @@ class Reads:
             if at is not None or not isinstance(error, Trimmed):
                 raise machine.explained(error, version) from error
         else:
-            if machine.closed:
-                raise DatabaseClosed(machine.path, machine.forked_from)
             if version >= coordinator.floor:
                 return (rows,)
             if at is not None:

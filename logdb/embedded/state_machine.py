@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from logdb.embedded.follower import follow
 from logdb.errors import DatabaseClosed, ReadOnly, Unavailable, VersionTrimmed
@@ -15,19 +15,32 @@ from logdb.store.key_map import KeyMap
 from logdb.store.records import DECISION, encode_decision
 from logdb.store.values import Values
 from logdb.system.disk import described
-from logdb.system.forking import own
+from logdb.system.forking import keep_for_ever, own
 from logdb.txn.coordinator import Coordinator
 
 OVERLAY_BYTES: Final = 128 << 20
+
+
+class ClosedMap(KeyMap):
+    """The map of a closed database: each use raises DatabaseClosed. So no read of an open one checks for that first.
+
+    `forked_from`: as of `StateMachine`.
+    """
+
+    def __init__(self, path: str, forked_from: int) -> None:
+        self._closed = path, forked_from
+
+    def __getattribute__(self, name: str) -> Any:
+        raise DatabaseClosed(*object.__getattribute__(self, "_closed"))
 
 
 class StateMachine:
     """A log, and the coordinator and map that apply it.
 
     `order_lock`: held while a record is ordered and applied. `read_only`: the log is written by another process, and
-    followed here. `overlay_bytes`: size of the map's overlay above which a checkpoint is due. `stop_reason`: why no
-    more writes are accepted until the database is opened again; None while they are. `on_stop`: called once by `stop`,
-    in any thread.
+    followed here. `overlay_bytes`: size of the map's overlay above which a checkpoint is due. `forked_from`: in a child
+    of fork(), the process that opened it; else 0. `stop_reason`: why no more writes are accepted until the database is
+    opened again; None while they are. `on_stop`: called once by `stop`, in any thread.
     """
 
     def __init__(
@@ -50,8 +63,15 @@ class StateMachine:
 
     def disown(self, parent: int) -> None:
         """In a child of fork(): be closed. The log and the checkpoint are disowned on their own."""
-        self.forked_from, self.closed = parent, True
+        keep_for_ever(self.coordinator.map)  # freeing it takes long, and copies its memory
+        self.forked_from = parent
+        self.refuse()
         self.order_lock = threading.Lock()
+
+    def refuse(self) -> None:
+        """Be closed: each use raises DatabaseClosed, except reads under way in other threads."""
+        self.closed = True
+        self.coordinator.map = ClosedMap(self.path, self.forked_from)
 
     # ---- what has been applied
 

@@ -26,7 +26,7 @@ class SweepThread:
         self.expired_keys = self.truncated_logs = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logdb-sweep", daemon=True)
-        weakref.finalize(host, self._stopping.set)
+        weakref.finalize(host, self._begin_to_stop)
 
     def start(self) -> None:
         """Begin."""
@@ -38,9 +38,16 @@ class SweepThread:
 
     def stop(self) -> None:
         """End after the commit under way, and wait for that."""
-        self._stopping.set()
+        self._begin_to_stop()
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+    def _begin_to_stop(self) -> None:
+        self._stopping.set()
+
+    def disown(self) -> None:
+        """In a child of fork(), which has no such thread: replace the lock of the event."""
+        self._stopping = threading.Event()
 
     def _run(self) -> None:
         sweeper, pause_s = Sweeper(), self._interval_s

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
+from logdb.system.forking import keep_for_ever
+
 MIN_VIEWS: Final = 4
 """Number of views that are kept whatever their size."""
 MAX_VIEWS: Final = 64
@@ -79,6 +81,12 @@ class KeptViews(Generic[V]):
     def _are_too_many(self) -> bool:
         number, size = len(self._views), sum(view.size_bytes for view in self._views.values())
         return number > MAX_VIEWS or (number > MIN_VIEWS and size > self._max_bytes)
+
+    def disown(self) -> None:
+        """In a child of fork(): replace the locks, and leave the views to the parent."""
+        keep_for_ever(self._views)
+        self._views = OrderedDict()
+        self._lock, self._making = threading.Lock(), threading.Lock()
 
     def close(self) -> None:
         """Remove the views, those in use when their reads end."""

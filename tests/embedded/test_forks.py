@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from logdb.api.inspection import verify
 from logdb.embedded import snapshot_plan
 from logdb.embedded.external_leases import FOLDER, ExternalLease, leased_versions, process_owner
 from logdb.log import LocalLog
-from tests.harness.forks import Child, in_child, refused
+from tests.harness.forks import Child, in_child, locks_held, refused
 
 ROWS = 3_000
 
@@ -50,47 +51,129 @@ def check(db: logdb.Database) -> None:
         assert sum(1 for _ in again.scan()) == ROWS + 1
 
 
-def test_all_calls_of_a_child_on_its_parents_database_fail(db: logdb.Database) -> None:
-    view, feed, rows = db.at(), db.watch(since=0), db.scan()
-    next(rows), next(feed)
+@contextlib.contextmanager
+def opened(kind: str, tmp_path: Path) -> Iterator[logdb.Database]:
+    """A database with a large value that has two versions, of a kind."""
+    path = ":memory:" if kind == "in memory" else tmp_path / "data"
+    with logdb.open(path, cold=tmp_path / "cold" if kind == "cold tier" else None) as db:
+        db.multi_put({b"k%04d" % number: b"v" for number in range(ROWS)})
+        for fill in (b"x", b"y"):
+            db.put(b"large", 100_000 * fill)
+        if kind != "in memory":
+            db.checkpoint()
+        if kind == "cold tier":
+            db.compact()
+        db.put(b"k0000", b"new")
+        if kind == "reader":
+            with logdb.open(path, read_only=True) as reader:
+                yield reader
+        else:
+            yield db
+
+
+@pytest.mark.parametrize("kind", ["directory", "in memory", "reader", "cold tier"])
+def test_all_calls_of_a_child_fail_whatever_locks_are_held(kind: str, tmp_path: Path) -> None:
+    """On what it inherits of its parent's database: views, iterators and transactions, too."""
+    with opened(kind, tmp_path) as db:
+        view, log = db.at(), db.log("events")
+        past = db.at([version for version, _ in db.history(b"large")][1])
+        begun: list[Iterator[object]] = [
+            *(db.scan(), view.scan(), past.scan()),
+            *(db.history(b"large"), past.history(b"large")),
+            db.watch(since=0),
+        ]
+        txn = db.transaction()
+        running = txn.__enter__()
+        begun.append(running.scan())
+        for items in begun:
+            next(items)
+
+        def body() -> list[str]:
+            return refused(
+                lambda: db.put(b"k", b"child"),
+                lambda: db.multi_put({b"k": b"child"}),
+                lambda: db.delete(b"k0000"),
+                lambda: db.run(lambda txn: txn.put(b"k", b"child")),
+                lambda: db.version,
+                lambda: db.oldest_version,
+                lambda: db.time_of(2),
+                db.stats,
+                lambda: db.outcome("0000000000000001-1", settle=True),
+                lambda: db.pin("p"),
+                db.compact,
+                db.checkpoint,
+                lambda: next(db.watch(since=0)),
+                lambda: log.append(b"child"),
+                lambda: list(log.read()),
+                db.__enter__,
+                *(
+                    call
+                    for reader in (db, view, past, running)
+                    for call in (
+                        lambda reader=reader: reader.get(b"k0000"),  # in memory
+                        lambda reader=reader: reader.get(b"k1000"),  # in the checkpoint
+                        lambda reader=reader: reader.get(b"large"),
+                        lambda reader=reader: reader.multi_get([b"k0000", b"k1000"]),
+                        lambda reader=reader: list(reader.scan()),
+                        lambda reader=reader: list(reader.scan(limit=3)),
+                        lambda reader=reader: reader.multi_scan([(None, b"k0001")]),
+                    )
+                ),
+                *(lambda reader=reader: list(reader.history(b"large")) for reader in (db, view, past)),
+                *(lambda items=items: list(items) for items in begun),
+                lambda: txn.__exit__(None, None, None),
+            )
+
+        with locks_held(db, view, past, log, begun, txn):
+            child = Child(body)
+        expected = f"DatabaseClosed: {db.path} was opened by process {os.getpid()}, from which this one was forked"
+        for number, answer in enumerate(child.result()):
+            assert answer.startswith(expected), (number, answer)
+            assert "open or connect again in this process" in answer
+        with locks_held(db, view, past, log, begun, txn):
+            child = Child(db.close)
+        child.result()
+
+        assert running.get(b"k0000") == b"new"
+        txn.__exit__(None, None, None)
+        assert [sum(1 for _ in items) for items in begun[:5]] == [ROWS, ROWS, ROWS, 1, 0]
+        assert past.get(b"large") == 100_000 * b"x"
+
+
+def test_a_transaction_of_a_child_is_refused(db: logdb.Database) -> None:
     txn = db.transaction()
     running = txn.__enter__()
-    running.put(b"t", b"1")
-
-    def body() -> list[str]:
-        return refused(
-            lambda: db.put(b"k", b"child"),
-            lambda: db.multi_put({b"k": b"child"}),
-            lambda: db.delete(b"k0000"),
-            lambda: db.get(b"k0000"),
-            lambda: db.get(b"k1000"),
-            lambda: db.multi_get([b"k1000"]),
-            lambda: list(db.scan()),
-            lambda: db.multi_scan([(None, b"k0000")]),
-            lambda: list(db.history(b"k0000")),
-            lambda: list(rows),
-            lambda: list(feed),
-            lambda: view.get(b"k1000"),
-            lambda: running.get(b"k1000"),
-            lambda: txn.__exit__(None, None, None),
-            lambda: db.run(lambda txn: txn.put(b"k", b"child")),
-            lambda: db.version,
-            lambda: db.outcome("0000000000000001-1", settle=True),
-            lambda: db.pin("p"),
-            db.compact,
-            db.checkpoint,
-            lambda: next(db.watch(since=0)),
-            db.__enter__,
-        )
-
-    expected = f"DatabaseClosed: {db.path} was opened by process {os.getpid()}, from which this one was forked"
-    for number, answer in enumerate(in_child(body)):
-        assert answer.startswith(expected), (number, answer)
-        assert "open or connect again in this process" in answer
+    running.put(b"t", running.get(b"k1000") or b"")
+    for answer in in_child(lambda: refused(lambda: running.get(b"k0000"), lambda: txn.__exit__(None, None, None))):
+        assert answer.startswith(f"DatabaseClosed: {db.path} was opened by process {os.getpid()}")
     txn.__exit__(None, None, None)
-    assert db.get(b"t") == b"1"
+    assert db.get(b"t") == b"v"
     db.delete(b"t")
     check(db)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_what_a_closed_database_has_begun_is_refused(in_memory: bool, tmp_path: Path) -> None:
+    """As in a child. A change feed ends."""
+    with logdb.open(":memory:" if in_memory else tmp_path / "data") as db:
+        db.multi_put({b"k%d" % number: b"v" for number in range(10)})
+        for _ in range(2):
+            db.put(b"large", b"v" * 100_000)
+        feed, txn = db.watch(since=0), db.transaction()
+        running = txn.__enter__()
+        next(feed)
+        assert running.get(b"k1") == b"v"
+    closed = f"DatabaseClosed: {db.path} is closed"
+    assert list(feed) == []
+    for answer in refused(
+        lambda: running.get(b"k1"),
+        lambda: running.get(b"k2"),
+        lambda: running.multi_get([b"k1"]),
+        lambda: list(running.scan(limit=1)),
+        lambda: list(running.scan()),
+        lambda: txn.__exit__(None, None, None),
+    ):
+        assert answer.startswith(closed)
 
 
 def test_closing_in_a_child_does_not_affect_the_parents_lock_and_log(db: logdb.Database) -> None:
@@ -222,12 +305,14 @@ def test_asyncio(tmp_path: Path) -> None:
     async def main() -> None:
         async with await logdb.aio.open(tmp_path / "data") as db:
             await db.put(b"k", b"1")
+            changes = aiter(db.watch(since=0))
+            await anext(changes)
             under_way = [asyncio.ensure_future(db.put(b"n%d" % number, b"1")) for number in range(20)]
             await asyncio.sleep(0)
 
             async def use() -> list[str]:
                 answers = []
-                for call in (db.put(b"k", b"2"), db.get(b"k"), db.version(), db.at(1)):
+                for call in (db.put(b"k", b"2"), db.get(b"k"), db.version(), db.at(1), anext(changes)):
                     try:
                         answers.append(repr(await call))
                     except logdb.DatabaseClosed as error:
@@ -237,9 +322,12 @@ def test_asyncio(tmp_path: Path) -> None:
                     assert await mine.get(b"k") == b"1"
                 return answers
 
-            for answer in in_child(lambda: asyncio.run(use())):
+            with locks_held(db, changes):
+                child = Child(lambda: asyncio.run(use()))
+            for answer in child.result():
                 assert f"was opened by process {os.getpid()}" in answer
             await asyncio.gather(*under_way)
+            await changes.aclose()
             assert await db.get(b"k") == b"1"
 
     asyncio.run(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import os
 import pickle
@@ -9,9 +11,11 @@ import resource
 import select
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
-from typing import Any, TypeVar
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -69,6 +73,54 @@ class Child:
         result, failure = pickle.loads(b"".join(parts))
         assert failure is None, failure
         return result
+
+
+LOCKS: Final = (type(threading.Lock()), type(threading.RLock()))
+SHARED: Final = (type, types.ModuleType, types.FrameType, types.CodeType, threading.Thread, asyncio.AbstractEventLoop)
+"""Not part of an object that refers to them."""
+
+
+def locks_of(*things: Any) -> list[Any]:
+    """The locks of threads and of coroutines that these objects have, and all objects that they refer to."""
+    found, seen, left = list[Any](), set[int](), list(things)
+    while left:
+        thing = left.pop()
+        if id(thing) in seen or isinstance(thing, SHARED):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, (*LOCKS, asyncio.Lock)):
+            found.append(thing)
+        elif isinstance(thing, types.FunctionType):
+            left.extend(thing.__closure__ or ())
+        else:
+            left.extend(gc.get_referents(thing))
+    return found
+
+
+@contextlib.contextmanager
+def locks_held(*things: Any) -> Iterator[None]:
+    """Another thread holds each lock that these objects have (`locks_of`), as it may at the time of a fork."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with contextlib.ExitStack() as releases:
+            for lock in locks_of(*things):
+                if isinstance(lock, asyncio.Lock):
+                    setattr(lock, "_locked", True)  # noqa: B010 - not a part of its type
+                    releases.callback(setattr, lock, "_locked", False)
+                elif lock.acquire(blocking=False):  # else a third thread holds it
+                    releases.callback(lock.release)
+            held.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        holder.join()
 
 
 def _text_of(failure: Any) -> str:

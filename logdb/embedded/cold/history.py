@@ -92,7 +92,8 @@ class ColdHistory:
         return version < self._machine.coordinator.floor
 
     def oldest(self) -> int:
-        """The oldest version that can be read. Raises Unavailable, Corruption, ColdTierError."""
+        """The oldest version that can be read. Raises DatabaseClosed, Unavailable, Corruption, ColdTierError."""
+        self._machine.version()
         return min(self.log.manifest().eras[0].floor, self._machine.coordinator.floor)
 
     def check(self, version: int) -> int:
@@ -156,5 +157,6 @@ class ColdHistory:
     def disown(self, parent: int) -> None:
         """In a child of fork(): the folder is the parent's."""
         self._folder = None
+        self._views.disown()
         if self.uploader is not None:
             self.uploader.disown()

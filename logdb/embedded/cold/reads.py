@@ -40,7 +40,6 @@ class TieredReads(Reads):
             except VersionTrimmed:
                 if not self._cold.has(at):
                     raise
-        self.machine.version()
         with self._cold.at(at) as view:
             return old(view)
 
@@ -97,7 +96,6 @@ class TieredReads(Reads):
             except VersionTrimmed:
                 if begun or not self._cold.has(at):
                     raise
-        self.machine.version()
         with self._cold.at(at) as view:
             yield from view.scan(start, end, at, reverse=reverse, limit=limit)
 
@@ -131,7 +129,6 @@ class TieredReads(Reads):
 
     def oldest(self) -> int:
         """See `Backend.oldest`."""
-        self.machine.version()
         return self._cold.oldest()
 
     def at(self, version: int) -> int:

@@ -90,6 +90,6 @@ class View(Reads):
 
     def close(self) -> None:
         """Remove its files."""
-        self.machine.closed = True
+        self.machine.refuse()
         self._checkpoint.close()
         shutil.rmtree(self._folder, ignore_errors=True)

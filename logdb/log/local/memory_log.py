@@ -22,6 +22,7 @@ from logdb.log.contract import (
 )
 from logdb.log.local.subscriptions import LocalSubscription, read_waiting
 from logdb.log.record_clock import RecordClock
+from logdb.system.forking import forked_text, own
 
 
 class IncomingBytes:
@@ -53,14 +54,20 @@ class MemoryLog:
         self._record_clock = RecordClock(0, clock)
         self._oldest = 1
         self._advanced = threading.Condition()
-        self._closed = False
+        self._refusal: str | None = None
         self.durable = 0
         self.sync_s = 0.0
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork() by process `parent`: be closed."""
+        self._advanced = threading.Condition()
+        self._refusal = f"the log was {forked_text(parent)}"
 
     def order(self, records: Sequence[Record]) -> int:
         with self._advanced:
-            if self._closed:
-                raise LogFailed("the log is closed")
+            if self._refusal is not None:
+                raise LogFailed(self._refusal)
             now = self._record_clock.next()
             first = self.end()
             for gsn, (tag, payload) in enumerate(records, first):
@@ -99,9 +106,9 @@ class MemoryLog:
 
     def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = always_false) -> bool:
         with self._advanced:
-            self._advanced.wait_for(lambda: self.durable > gsn or self._closed or stopped(), timeout)
-            if self._closed and self.durable <= gsn:
-                raise LogFailed("the log is closed")
+            self._advanced.wait_for(lambda: self.durable > gsn or self._refusal is not None or stopped(), timeout)
+            if self._refusal is not None and self.durable <= gsn:
+                raise LogFailed(self._refusal)
             return self.durable > gsn
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
@@ -169,5 +176,5 @@ class MemoryLog:
 
     def close(self) -> None:
         with self._advanced:
-            self._closed = True
+            self._refusal = self._refusal or "the log is closed"
             self._advanced.notify_all()
