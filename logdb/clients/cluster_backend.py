@@ -461,7 +461,9 @@ class ClusterBackend(RequestBackend):
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:
         """Send a commit; it continues if the caller is cancelled, and `close` waits for it. Feeds from now on fix their
-        version first."""
+        version first. Raises DatabaseClosed."""
+        if self.closed:  # in a child of fork(), where no feed of the parent goes on
+            raise DatabaseClosed(self.path, self.forked_from)
         for feed in [feed for feed in self._feeds if not feed.is_placed]:
             await feed.placed()
         if self._placement is not None:

@@ -91,15 +91,20 @@ class ClusterFeed(AsyncChangeFeed):
 
     async def begun(self) -> None:
         """See `AsyncChangeFeed.begun`. Raises Unavailable, too."""
+        self._check_process()
         await asyncio.shield(self._beginning)
+
+    def _check_process(self) -> None:
+        """Raises DatabaseClosed in a child of fork(), where no task of the parent ends."""
+        if self._client.forked_from:
+            raise DatabaseClosed(self._client.path, self._client.forked_from)
 
     async def poll(self, timeout: float | None) -> Change | None:
         """See `ChangeFeed.poll`. Returns every commit before the timeout, also if it is 0."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         last: int | None = None
-        if self._client.forked_from:
-            raise DatabaseClosed(self._client.path, self._client.forked_from)
+        self._check_process()
         try:
             await self.begun()
             while not self._ready:

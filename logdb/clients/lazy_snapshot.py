@@ -75,11 +75,14 @@ class LazySnapshotReader(AsyncReader):
 
     def __init__(self, backend: RequestBackend, work: Workspace) -> None:
         """Raises DatabaseClosed."""
-        if backend.closed:
-            raise DatabaseClosed(backend.path, backend.forked_from)
         self._backend, self._work = backend, work
+        self._check_open()
         self._begun = False
         self._one_begin = asyncio.Lock()
+
+    def _check_open(self) -> None:
+        if self._backend.closed:
+            raise DatabaseClosed(self._backend.path, self._backend.forked_from)
 
     async def begin(self, first_key: bytes | None) -> bytes | None:
         """Take the snapshot or speculate, if the transaction has done neither; returns the value of `first_key`, if one
@@ -185,7 +188,9 @@ class LazySnapshotReader(AsyncReader):
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """Discard an answer that came after the snapshot was lost. Raises ConflictError."""
+        """Discard an answer that came after the snapshot was lost. Raises DatabaseClosed, also where no request follows
+        or, in a child of fork(), the parent holds the lock; ConflictError."""
+        self._check_open()
         try:
             yield
         except VersionTrimmed:

@@ -576,6 +576,7 @@ class RemoteFeed(AsyncChangeFeed):
 
     async def begun(self) -> None:
         """See `AsyncChangeFeed.begun`."""
+        self._check_process()
         if self._page is not None:
             await self._take(self._page)
 
@@ -584,8 +585,7 @@ class RemoteFeed(AsyncChangeFeed):
         clock = self._connection.clock
         deadline = None if timeout is None else clock() + timeout
         while not self._ready:
-            if self._connection.forked_from:
-                raise DatabaseClosed(",".join(self._connection.endpoints), self._connection.forked_from)
+            self._check_process()
             if self._closed or self._connection.closed:
                 return None
             left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - clock()))
@@ -595,6 +595,11 @@ class RemoteFeed(AsyncChangeFeed):
             if deadline is not None and not self._ready and clock() >= deadline:
                 return None
         return self._ready.pop()
+
+    def _check_process(self) -> None:
+        """Raises DatabaseClosed in a child of fork(), where no answer comes."""
+        if self._connection.forked_from:
+            raise DatabaseClosed(",".join(self._connection.endpoints), self._connection.forked_from)
 
     async def _take(self, page: Answer) -> None:
         try:

@@ -19,11 +19,13 @@ import pytest
 from tests.harness.clusters import Cluster
 from tests.harness.server_process import ServerProcess
 
+ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120.0
 
 HELPERS = """
 import asyncio, multiprocessing, os, sys, time
 import logdb, logdb.aio, logdb.log
+from tests.harness.forks import locks_held
 
 address = sys.argv[1]
 
@@ -50,7 +52,12 @@ def run(tmp_path: Path, program: str, *arguments: str) -> None:
     script.write_text(HELPERS + textwrap.dedent(program))
     command = [sys.executable, str(script), *arguments]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     try:
         output = process.communicate(timeout=TIMEOUT_S)[0]
@@ -84,6 +91,7 @@ DATABASE = """
     context = db.transaction()
     txn = context.__enter__()
     txn.put(b"t", txn.get(b"k1"))
+    unread = db.transaction().__enter__()
 
     def body():
         begun = time.monotonic()
@@ -98,6 +106,11 @@ DATABASE = """
             lambda: list(db.history(b"k1")),
             lambda: view.get(b"k1"),
             lambda: txn.get(b"k2"),
+            lambda: list(txn.scan(limit=3)),
+            lambda: unread.get(b"k2"),
+            lambda: unread.multi_get([b"k2"]),
+            lambda: unread.multi_scan([(None, b"k1")]),
+            lambda: list(unread.scan(limit=3)),
             lambda: context.__exit__(None, None, None),
             lambda: db.run(lambda txn: txn.put(b"k", b"child")),
             lambda: db.version,
@@ -115,7 +128,9 @@ DATABASE = """
         assert "'spawn' or 'forkserver'" in answer
         assert time.monotonic() - begun < 60
 
-    end(fork(body), fork(body))
+    with locks_held(db, view, rows, feed, context, txn, unread):
+        children = fork(body), fork(body)
+    end(*children)
     assert db.get(b"k") is None
     context.__exit__(None, None, None)
     assert db.get(b"t") == b"v" * 1000
@@ -157,7 +172,10 @@ def test_an_inherited_log(tmp_path: Path) -> None:
         cluster.close()
 
 
-def test_an_inherited_client_of_coroutines(server: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["server", "cluster"])
+def test_an_inherited_client_of_coroutines(place: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """At the fork a transaction waits for its first answer, and a change feed for the version that it begins after."""
+    found = request.getfixturevalue(place)
     run(
         tmp_path,
         """
@@ -165,8 +183,17 @@ def test_an_inherited_client_of_coroutines(server: ServerProcess, tmp_path: Path
             async with await logdb.aio.connect(address) as db:
                 await db.put(b"aio", b"parent")
 
+                feed, context = db.watch(), db.transaction()
+                txn = await context.__aenter__()
+                reading = asyncio.ensure_future(txn.get(b"aio"))
+                await asyncio.sleep(0)
+
+                async def begun(feed):
+                    return await feed
+
                 async def use():
-                    for call in (db.put(b"aio", b"child"), db.get(b"aio"), db.version()):
+                    calls = db.put(b"aio", b"child"), db.get(b"aio"), db.version(), txn.get(b"aio")
+                    for call in (*calls, begun(feed), anext(aiter(feed))):
                         try:
                             raise AssertionError(await call)
                         except logdb.DatabaseClosed as error:
@@ -181,11 +208,12 @@ def test_an_inherited_client_of_coroutines(server: ServerProcess, tmp_path: Path
                         print(repr(error), flush=True)
                     os._exit(0)  # the loop above is the parent's
                 end(child)
-                assert await db.get(b"aio") == b"parent"
+                assert await reading == await db.get(b"aio") == b"parent"
+                await context.__aexit__(None, None, None)
 
         asyncio.run(main())
         """,
-        server.address,
+        found.address if isinstance(found, ServerProcess) else next(iter(found.configs.values())).address,
     )
 
 
