@@ -99,14 +99,18 @@ class Documents(NamedTuple):
         """Convert the values of some rows to columns; null has no fields. Raises ValueError, which names the key."""
         has_decimals = any("decimal" in field.dataType.simpleString() for field in self.fields)
         decode, rows = self.format.decoder(exactly=has_decimals), list[dict[str, Any]]()
+        text = _exact_text if has_decimals and self.format == JSON else _text
         for value in values.to_pylist():
             rows.append({} if value is None else _parsed(self.format, decode, value, keys[len(rows)]))
-        columns = {field.name: self._column(field, rows, keys) for field in self.fields}
+        columns = {field.name: self._column(field, rows, keys, text) for field in self.fields}
         if self.rescues:
-            columns[RESCUED] = pa.array([_text(row) if row else None for row in rows], pa.string())
+            rest = [_rest(row, keys[at], text) if row else None for at, row in enumerate(rows)]
+            columns[RESCUED] = pa.array(rest, pa.string())
         return columns
 
-    def _column(self, field: StructField, rows: Sequence[dict[str, Any]], keys: pa.Array) -> pa.Array:
+    def _column(
+        self, field: StructField, rows: Sequence[dict[str, Any]], keys: pa.Array, text: Callable[[Any], str]
+    ) -> pa.Array:
         name, kind = field.name, to_arrow_type(field.dataType, timezone="UTC")
         items = [row.pop(name, None) for row in rows]
         if not field.metadata and {*map(type, items)} <= {_EXACT.get(type(field.dataType)), type(None)}:
@@ -114,7 +118,7 @@ class Documents(NamedTuple):
                 return pa.array(items, kind)
             except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
                 pass  # one of the items does not fit
-        convert = _text if field.metadata.get(JSON_TEXT) else self._conversion(field.dataType)
+        convert = text if field.metadata.get(JSON_TEXT) else self._conversion(field.dataType)
         for at, item in enumerate(items):
             try:
                 items[at] = None if item is None else convert(item)
@@ -341,6 +345,14 @@ def _parsed(format: ValueFormat, decode: Decode, value: bytes, key: pa.Scalar) -
     return found
 
 
+def _rest(row: dict[str, Any], key: pa.Scalar, text: Callable[[Any], str]) -> str:
+    """The fields that the other columns do not hold, as JSON. Raises ValueError, which names the key."""
+    try:
+        return text(row)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the rest of the fields of key {shown(key.as_py())} cannot be JSON: {error}") from None
+
+
 def _text(item: Any) -> str:
     """JSON text, with escapes for surrogates. Raises ValueError."""
     try:
@@ -352,6 +364,19 @@ def _text(item: Any) -> str:
     except UnicodeEncodeError:
         return json.dumps(item, default=_plain)
     return text
+
+
+def _exact_text(item: Any, encode: Callable[[Any], str] = _text, comma: str = ", ", colon: str = ": ") -> str:
+    """As `encode`, for objects whose names are strings: a number that has its text keeps it."""
+    if isinstance(item, _NumberWithText):
+        return item.text
+    if not isinstance(item, dict | list):
+        return encode(item)
+    parts, is_object = [], isinstance(item, dict)
+    for one in item:  # one frame for each level
+        text = _exact_text(item[one] if is_object else one, encode, comma, colon)
+        parts.append(encode(one) + colon + text if is_object else text)
+    return f"{{{comma.join(parts)}}}" if is_object else f"[{comma.join(parts)}]"
 
 
 def _only(item: Any, kind: type) -> Any:
@@ -425,7 +450,7 @@ def encode_rows(rows: pa.RecordBatch, keys: Sequence[bytes | None], texts: Colle
     """Encode rows as JSON objects, with rescued fields in their place; `texts`: the columns of JSON text. Raises
     ValueError, which names the key."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode
-    decode, some = _decoder(), _objects(rows)
+    decode, some = _decoder(exactly=True), _objects(rows)
     for key in keys:
         try:
             row = next(some)
@@ -433,7 +458,7 @@ def encode_rows(rows: pa.RecordBatch, keys: Sequence[bytes | None], texts: Colle
                 row[name] = None if row[name] is None else decode(row[name])
             if (rest := row.pop(RESCUED, None)) is not None:
                 row |= _only(decode(rest), dict)
-            yield encode(row).encode()
+            yield (encode(row) if rest is None and not texts else _exact_text(row, encode, ",", ":")).encode()
         except (ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"the row of key {shown(key or b'')} cannot be JSON: {error}") from None
 
@@ -446,7 +471,10 @@ def _objects(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _plain(thing: Any) -> Any:
-    """Convert a value of Spark that JSON does not have."""
+    """Convert a value of Spark that JSON does not have. A decimal of a type without fractions is a whole number; others
+    stay text, since programs read a number with a fraction as a double."""
+    if isinstance(thing, Decimal) and thing.as_tuple().exponent == 0:
+        return int(thing)
     if isinstance(thing, bytes):
         return {_TEXT_OF_BYTES: base64.b64encode(thing).decode()}
     return thing.isoformat() if isinstance(thing, dt.date | dt.time) else str(thing)

@@ -252,11 +252,22 @@ def test_documents_of_all_types_come_back(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert [one for some in reader.read(partition) for one in some.to_pylist()] == [row]
 
 
-def test_json_text_that_was_read_is_written_unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path, values = str(tmp_path / "db"), [b'{"a":[1,"x"]}', b'{"a":"[1]"}', b'{"a":2.5}']
+@pytest.mark.parametrize(
+    ("sample", "values"),
+    [
+        (1, [b'{"a":[1,"x"]}', b'{"a":"[1]"}', b'{"a":2.5}']),
+        (2, [b'{"a":5}', b'{"a":12345678901234567890}', b'{"a":-1}', b'{"a":12345678901234567890123.5}']),
+        (1, [b'{"a":1%s,"b":[1.50]}' % (20 * b"0"), b'{"a":0,"b":[[12345678901234567890123.5],{}]}']),
+        (1, [b'{"a":1%s}' % (20 * b"0"), b'{"a":"5"}', b'{"a":1.50,"b":{"c":[12345678901234567890123.5,{}]}}']),
+    ],
+)
+def test_documents_that_were_read_are_written_unchanged(
+    sample: int, values: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "db")
     with logdb.open(path) as db:
         db.multi_put({b"%d" % number: value for number, value in enumerate(values)})
-    source = LogDBSource({"path": path, "codec": "json", "sampleValues": "1"})
+    source = LogDBSource({"path": path, "codec": "json", "sampleValues": str(sample)})
     schema = StructType([field for field in source.schema().fields if field.name != "version"])
     reader = source.reader(schema)
     monkeypatch.setattr(writing, "partition_id", lambda: 0)
