@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from logdb.keys import unpack
-from logdb.tables.codecs import Msgpack
+from logdb.tables.codecs import msgpack_decoder, shown_time
 
 JSON_TEXT: Final = "json"
 """In a field's metadata: the column, a STRING, holds the JSON text of every value."""
@@ -56,14 +56,26 @@ class ValueFormat(Protocol):
         """The columns that the format's schema names; None without a schema. Raises ValueError."""
 
 
+class LongTime:
+    """A time of msgpack that is not of whole microseconds, so no TIMESTAMP can hold it: as text."""
+
+    def __init__(self, time: Any) -> None:
+        self._text = shown_time(time)
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+
 class MsgpackValues(NamedTuple):
-    """Values as msgpack, as `logdb.tables.Msgpack` stores them."""
+    """Values as msgpack. Those of `logdb.tables.Msgpack` have no `LongTime`."""
 
     name: str = "msgpack"
 
     def decoder(self, *, exactly: bool) -> Decode:
         try:
-            return Msgpack().decode
+            return msgpack_decoder(LongTime)
         except ModuleNotFoundError:
             raise ValueError("msgpack is not installed: pip install 'logdb[msgpack]'") from None
 

@@ -62,6 +62,9 @@ class Json:
 class Msgpack:
     """Rows as msgpack, with bytes and datetimes (in UTC) beside what JSON has. `format`: "msgpack".
 
+    A time of msgpack may have nanoseconds. One that a datetime cannot hold is refused both ways, so that no row that is
+    read and written again loses them.
+
     The constructor raises ModuleNotFoundError without the package `msgpack` (the extra `logdb[msgpack]`).
     """
 
@@ -70,14 +73,18 @@ class Msgpack:
     def __init__(self) -> None:
         import msgpack
 
-        self._pack, self._unpack = msgpack.packb, _msgpack_parser(msgpack.unpackb)
+        self._pack, self._unpack = msgpack.packb, msgpack_decoder(_refused)
 
     def encode(self, value: Any) -> bytes:
-        """The msgpack of `value`. Raises TypeError, and ValueError for ints of more than 64 bits."""
+        """The msgpack of `value`. Raises TypeError, and ValueError for ints of more than 64 bits and for times that
+        `decode` refuses."""
         try:
-            return self._pack(value, datetime=True)  # type: ignore[no-any-return]
+            data: bytes = self._pack(value, datetime=True)
         except OverflowError as error:
             raise ValueError(str(error)) from error
+        if _may_have_nanoseconds(data):
+            self._unpack(data)
+        return data
 
     def decode(self, data: bytes) -> Any:
         """The value of the msgpack `data`. Raises ValueError."""
@@ -130,14 +137,70 @@ class Dataclass(Generic[D]):
 
 
 def parse(format: str, data: bytes) -> Any:
-    """The stored bytes of a row, decoded by a format of this module alone. Raises ValueError."""
+    """The stored bytes of a row, decoded by a format of this module alone. Raises ValueError.
+
+    Times are of whole microseconds, as in the keys of an index: a row whose time has nanoseconds can be deleted.
+    """
     if format == "json":
         return json.loads(data)
-    return Msgpack().decode(data)
+    return msgpack_decoder(lambda time: time.to_datetime())(data)
 
 
-def _msgpack_parser(unpack: Callable[..., Any]) -> Callable[[bytes], Any]:
-    return lambda data: unpack(data, timestamp=3, strict_map_key=False)
+_LONG_TIMES: Final = ((b"\xd7\xff", 2), (b"\x08\xff", 2), (b"\x0c\xff", 0))
+"""The ends of the headers of times (extension -1) of 8 and 12 bytes. The next 4 bytes have the nanoseconds, after a
+shift to the right (https://github.com/msgpack/msgpack/blob/master/spec.md)."""
+
+
+def _may_have_nanoseconds(data: bytes) -> bool:
+    """Whether msgpack may have a time that is not of whole microseconds; False: it has none."""
+    for header, shift in _LONG_TIMES:
+        at = data.find(header)
+        while at >= 0:
+            if (int.from_bytes(data[at + 2 : at + 6]) >> shift) % 1_000:
+                return True
+            at = data.find(header, at + 2)
+    return False
+
+
+def msgpack_decoder(convert: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    """A decoder of msgpack, with times as datetimes in UTC. It raises ValueError.
+
+    `convert`: called with a `msgpack.Timestamp` that is not of whole microseconds; its result takes that place.
+    """
+    import msgpack
+
+    unpack, kind = msgpack.unpackb, msgpack.Timestamp
+
+    def converted(item: Any) -> Any:
+        if item.__class__ is not kind:
+            return item
+        return convert(item) if item.nanoseconds % 1_000 else item.to_datetime()
+
+    def of_map(found: dict[Any, Any]) -> dict[Any, Any]:
+        return {converted(name): converted(item) for name, item in found.items()}
+
+    def of_list(found: list[Any]) -> list[Any]:
+        return [converted(item) for item in found]
+
+    def decode(data: bytes) -> Any:
+        try:
+            if not _may_have_nanoseconds(data):
+                return unpack(data, timestamp=3, strict_map_key=False)
+            return converted(unpack(data, strict_map_key=False, object_hook=of_map, list_hook=of_list))
+        except OverflowError as error:  # a time after the year 9999
+            raise ValueError(str(error)) from error
+
+    return decode
+
+
+def _refused(time: Any) -> Any:
+    raise ValueError(f"the time {shown_time(time)} is not one of whole microseconds")
+
+
+def shown_time(time: Any) -> str:
+    """A `msgpack.Timestamp` in ISO format, with its nanoseconds."""
+    second = time.to_datetime().replace(tzinfo=None).isoformat(timespec="seconds")
+    return f"{second}.{time.nanoseconds:09}+00:00"
 
 
 FORMATS: Final = ("json", "msgpack")

@@ -133,9 +133,28 @@ class Definition(Generic[K, V]):
         return self.layout.rows.pack(self.items(key))
 
     def row(self, row_key: bytes, data: bytes) -> tuple[K, V]:
-        """The key and the value of a row. Raises ValueError."""
+        """The key and the value of a row. Raises as `value`."""
+        return self._key(row_key), self.value(row_key, data)
+
+    def _key(self, row_key: bytes) -> K:
         items = self.layout.rows.unpack(row_key)
-        return (items if self.declared.has_tuple_key else items[0]), self.codec.decode(data)  # type: ignore[return-value]
+        return items if self.declared.has_tuple_key else items[0]  # type: ignore[return-value]
+
+    def value(self, row_key: bytes, data: bytes) -> V:
+        """The value of a row. Raises TypeError, and ValueError, which names the key."""
+        try:
+            return self.codec.decode(data)
+        except ValueError as error:
+            raise self._of_row(self._key(row_key), "read", error) from error
+
+    def _stored(self, key: K, value: V) -> bytes:
+        try:
+            return self.codec.encode(value)
+        except ValueError as error:
+            raise self._of_row(key, "stored", error) from error
+
+    def _of_row(self, key: K, done: str, error: ValueError) -> ValueError:
+        return ValueError(f"the row {key!r:.100} of the table {self.layout.name!r} cannot be {done}: {error}")
 
     def bounds(self, start: Any, end: Any, prefix: Any) -> Bounds:
         """The range of rows from a key, up to a key, or with the first items of a key. Raises TypeError, ValueError."""
@@ -201,7 +220,7 @@ class Definition(Generic[K, V]):
         found = yield Get([*catalog, *keys])
         if catalog:
             self._schema(found.get(self.layout.catalog_key))
-        return {key: self.codec.decode(found[key]) for key in keys if key in found}
+        return {key: self.value(key, found[key]) for key in keys if key in found}
 
     def check(self) -> Operation[None]:
         """Raises TableMismatch for a table that was created otherwise."""
@@ -213,7 +232,7 @@ class Definition(Generic[K, V]):
         """Write rows with their index entries; None deletes. Raises UniqueViolation, TableMismatch."""
         rows: dict[bytes, tuple[tuple[Item, ...], bytes | None]] = {}
         for key, value in changes.items():
-            rows[self.row_key(key)] = self.items(key), None if value is None else self.codec.encode(value)
+            rows[self.row_key(key)] = self.items(key), None if value is None else self._stored(key, value)
         if not rows:
             return
         schema, found, was_read = self._schemas.get(work), {}, False

@@ -110,6 +110,22 @@ def test_msgpack_values_are_inferred_from_all_of_them(tmp_path: Path) -> None:
     assert (last["n"], json.loads(last["_rescued_data"])["n"]) == (None, 0.5)
 
 
+def test_a_msgpack_time_of_nanoseconds_is_kept(tmp_path: Path) -> None:
+    """No TIMESTAMP holds it."""
+    path, time = str(tmp_path), msgpack.Timestamp(1_700_000_000, 123_456_789)
+    with logdb.open(path) as db:
+        db.put(b"a", msgpack.packb({"at": NOON, "some": [time]}, datetime=True))
+        db.put(b"b", msgpack.packb({"at": time}))
+    text = "2023-11-14T22:13:20.123456789+00:00"
+    first, second = planning.read(path, codec="msgpack", sampleValues="1")
+    assert (first["at"], json.loads(first["some"]), first["_rescued_data"]) == (NOON, [text], None)
+    assert (second["at"], json.loads(second["_rescued_data"])) == (None, {"at": text})
+    first, second = planning.read(path, codec="msgpack")
+    assert [json.loads(one["at"]) for one in (first, second)] == [NOON.isoformat(), text]
+    with pytest.raises(ValueError, match=f"the field 'at' of key b'b' should be timestamp.*, not {text[:-6]}"):
+        planning.read(path, "at TIMESTAMP", codec="msgpack")
+
+
 def descriptors() -> bytes:
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")

@@ -9,6 +9,7 @@ import json
 from typing import Any
 from uuid import UUID
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,3 +151,46 @@ def test_a_class_that_cannot_be_stored_is_refused(kind: type) -> None:
 def test_a_value_that_the_format_lacks_is_refused(codec: Any, value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         codec.encode(value)
+
+
+NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
+times = st.datetimes(timezones=st.just(dt.UTC)) | st.just(NOON)
+like_times = st.sampled_from([b"\xd7\xff\0\0\0\x07", b"\x08\xff\xff", b"\x0c\xff\0\0\0\x01\xd7\xff", b"\xff" * 9])
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=2) | times,
+        st.recursive(times | like_times, lambda inner: st.lists(inner) | st.dictionaries(times, inner), max_leaves=6),
+    )
+)
+def test_msgpack_times_return_as_they_were(row: Any) -> None:
+    """Also beside bytes that look like the header of a time."""
+    assert Msgpack().decode(Msgpack().encode(row)) == row
+
+
+@pytest.mark.parametrize("where", [lambda time: time, lambda time: {"a": [time]}, lambda time: [{"a": {1: time}}]])
+@pytest.mark.parametrize("seconds", [0, 1_700_000_000, 2**34, -1])
+def test_msgpack_times_below_a_microsecond_are_refused(where: Any, seconds: int) -> None:
+    row = where(msgpack.Timestamp(seconds, 123_456_789))
+    refused = r"the time \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.123456789\+00:00 is not one of whole microseconds"
+    for step in (lambda: Msgpack().encode(row), lambda: Msgpack().decode(msgpack.packb(row))):
+        with pytest.raises(ValueError, match=refused):
+            step()
+
+
+@pytest.mark.parametrize("header", [b"\xd7", b"\xc7\x08", b"\xc8\0\x08", b"\xc9\0\0\0\x08"])
+@pytest.mark.parametrize("nanoseconds", [1, 999, 1_000, 999_999_999])
+def test_msgpack_times_in_any_header(header: bytes, nanoseconds: int) -> None:
+    data = header + b"\xff" + (nanoseconds << 34 | 5).to_bytes(8)
+    if nanoseconds % 1_000:
+        with pytest.raises(ValueError, match="whole microseconds"):
+            Msgpack().decode(data)
+    else:
+        assert Msgpack().decode(data) == dt.datetime(1970, 1, 1, 0, 0, 5, nanoseconds // 1_000, dt.UTC)
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 1])
+def test_a_msgpack_time_after_the_year_9999_is_refused(nanoseconds: int) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        Msgpack().decode(msgpack.packb([msgpack.Timestamp(10**12, nanoseconds)]))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgpack
 import pytest
 
 import logdb
@@ -191,6 +192,23 @@ def test_dataclasses_are_found_by_their_own_types(db: logdb.Database) -> None:
     assert visits[("ada", 2)].seconds == 8.0
     with pytest.raises(ValueError, match="no field 'when'"):
         visits.create_index("by_when", "when")
+
+
+def test_a_row_that_its_codec_refuses_is_named(db: logdb.Database) -> None:
+    """And can be deleted, with its entry of an index."""
+    visits: Table[tuple[str, int], Row] = db.table("visits", key=(str, int), value=Msgpack())
+    visits.create_index("by_time", "at")
+    time = msgpack.Timestamp(1_700_000_000, 123_456_789)
+    with pytest.raises(ValueError, match=r"the row \('a', 1\) of the table 'visits' cannot be stored: the time 2023"):
+        visits.put(("a", 1), {"at": time})
+    key = keys.pack(("visits", 0, "a", 1))
+    visits.put(("a", 1), {"at": dt.datetime.fromtimestamp(1_700_000_000.123456, dt.UTC)})
+    db.put(key, msgpack.packb({"at": time}))  # by another program
+    for read in (lambda: visits[("a", 1)], lambda: list(visits.scan()), lambda: list(visits.index("by_time").scan())):
+        with pytest.raises(ValueError, match=r"the row \('a', 1\) of the table 'visits' cannot be read: the time 2023"):
+            read()
+    visits.delete(("a", 1))
+    assert stored(db, "visits") == []
 
 
 def test_fields_of_fields_and_lists_are_indexed(users: Table[int, Row]) -> None:
