@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logdb.embedded.snapshot_plan import SegmentPart
-from logdb.store.records import APPENDED_BYTES, DELETED, PLACE, PLACED, VERSION_BYTES, Place
+from logdb.store.records import APPENDED_BYTES, DELETED, PLACED, VERSION_BYTES, Place
 from spark_export.checksums import Numbers
 from spark_export.places import Places, RangeDeletion, Records
 from spark_export.snapshot_source import LargeValue, LargeValues, SnapshotPlan
@@ -163,7 +163,7 @@ def filled(fetch: LargeValues, values: pa.Array, large: pa.Array, keys: pa.Array
     if not len(at):
         return values
     everything = values.to_pylist()
-    places = [Place(*PLACE.unpack(everything[index])) for index in at]
+    places = [Place.unpack(everything[index]) for index in at]
     of = zip(places, keys.take(pa.array(at)).to_pylist(), versions.take(pa.array(at)).to_pylist(), strict=True)
     for index, value in zip(at, fetch([LargeValue(*one) for one in of]), strict=True):
         everything[index] = value

@@ -24,7 +24,7 @@ from logdb.cluster.client import requests as calls
 from logdb.cluster.messages import COLD_SHARD, CommitPage
 from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log import requests as log
-from logdb.log.contract import Batch, LogFailed, Trimmed
+from logdb.log.contract import Batch, LogFailed, NotOfThisShard, Trimmed
 from logdb.store.recent_commits import OrderedCommit, WatchedCommit, watched_commits
 from logdb.store.records import COMMIT, Place, Value, decode_commit
 from logdb.store.watched import Watched
@@ -246,7 +246,7 @@ class ClusterFeed(AsyncChangeFeed):
             return cold
         try:
             record = await self._followed(log.Read(value.gsn, value.shard, size=value.length), self._client.timeout_s)
-        except VersionTrimmed:  # trimmed before its commit record: a compaction has copied it
+        except (VersionTrimmed, NotOfThisShard):  # trimmed before its commit record: a compaction has copied it
             return await self._moved(key, version)
         if not value.has(record.tag, record.payload):
             raise Corruption(f"shard {value.shard}", None, f"record {value.gsn} is not the value that was written")

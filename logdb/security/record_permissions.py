@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from logdb.cluster.messages import COLD_SHARD
 from logdb.cluster.placement import MAX_BYTES, decode_placement
 from logdb.errors import AccessDenied
 from logdb.log.contract import Record
 from logdb.log.engine import all_engines
+from logdb.log.requests import END
 from logdb.store.conditions import check as check_condition
 from logdb.store.folds import check_fold
-from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_label, check_pin
+from logdb.store.limits import INLINE_VALUE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_label, check_pin
 from logdb.store.ranges import MAX_BOUND_BYTES
-from logdb.store.records import COMMIT, PIN, PLACEMENT, VALUE, decode_commit, decode_pin
+from logdb.store.records import COMMIT, PIN, PLACEMENT, VALUE, Place, decode_commit, decode_pin
 
 
 def check_messages(messages: Iterable[Any]) -> None:
@@ -48,9 +50,15 @@ def _check_commit(payload: bytes) -> None:
     commit = decode_commit(payload, 0)
     if not commit.sequence:
         raise ValueError("its transaction has no number")
-    for key in commit.writes:
+    _check_position(commit.sequence)
+    _check_position(commit.snapshot)
+    for key, value in commit.writes.items():
         if not 0 < len(key) <= MAX_KEY_BYTES:
             check_key(key)
+        if value.__class__ is Place:
+            _check_place(value)
+        elif value is not None and len(value) > INLINE_VALUE_BYTES:
+            raise ValueError(f"a value of {len(value):,} bytes is in it, the limit is {INLINE_VALUE_BYTES:,}")
     if commit.label:
         check_label(commit.label)
     for key in commit.reads:
@@ -64,13 +72,28 @@ def _check_commit(payload: bytes) -> None:
         check_fold(fold)
 
 
+def _check_place(place: Place) -> None:
+    _check_position(place.gsn)
+    if place.shard == COLD_SHARD:
+        raise ValueError("a value that it writes is in the cold tier")
+    if place.length > MAX_VALUE_BYTES:
+        raise ValueError(f"a value that it writes has more than {MAX_VALUE_BYTES:,} bytes")
+
+
+def _check_position(number: int) -> None:
+    if number > END:
+        raise ValueError(f"{number} is neither a version nor the number of a transaction")
+
+
 def _check_value(payload: bytes) -> None:
     if len(payload) > MAX_VALUE_BYTES:
         raise ValueError(f"it has {len(payload):,} bytes, the limit is {MAX_VALUE_BYTES:,}")
 
 
 def _check_pin(payload: bytes) -> None:
-    check_pin(decode_pin(payload)[0])
+    name, version = decode_pin(payload)
+    check_pin(name)
+    _check_position(version)
 
 
 def _check_placement(payload: bytes) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from logdb.store.limits import INLINE_VALUE_BYTES, check_key, check_value
+from logdb.errors import ValueTooLarge, shown
+from logdb.store.limits import INLINE_VALUE_BYTES, MAX_VALUE_BYTES, check_key, check_value
 from logdb.store.records import FIRST_VERSION_OPERATOR, Condition, Place, Value, digest
 
 EQUALS: Final = 1
@@ -78,6 +79,8 @@ def check(condition: Condition) -> None:
     elif operator == EQUALS:
         if type(operand) is not bytes and not isinstance(operand, Place):
             raise TypeError(f"equals takes bytes, not {type(operand).__name__}: make conditions by one of {makers}")
+        if isinstance(operand, Place) and operand.length > MAX_VALUE_BYTES:
+            raise ValueTooLarge(operand.length, MAX_VALUE_BYTES, f" of key {shown(key)}")
     elif operator not in (ABSENT, EXISTS) or operand is not None:
         raise ValueError(f"unknown condition {operator!r} with operand {operand!r}: use one of {makers}")
 

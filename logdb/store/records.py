@@ -19,6 +19,8 @@ from itertools import islice, pairwise
 from struct import Struct
 from typing import Final, NamedTuple, NoReturn
 
+from logdb.store.limits import MAX_VALUE_BYTES
+
 COMMIT: Final = 1
 VALUE: Final = 2
 DECISION: Final = 3
@@ -88,12 +90,22 @@ class Place(NamedTuple):
     """The place of a large value in the log, with its length and digest, so that it can be compared without reading it.
 
     `gsn`, `shard`: its VALUE record. `length`: in bytes. `digest`: BLAKE2b-128 of the value.
+
+    A client may forge a place that no record fits: who reads the value finds that. Its commit is decided as any other,
+    since decisions in the log, and transactions after it, say how earlier releases decided it.
     """
 
     gsn: int
     shard: int
     length: int
     digest: bytes
+
+    @classmethod
+    def unpack(cls, raw: bytes, at: int = 0) -> Place:
+        """The place at this offset. A length that no value has is read as one byte above the limit, so that lengths can
+        be added, stored and sent. Raises struct.error."""
+        gsn, shard, length, name = PLACE.unpack_from(raw, at)
+        return cls(gsn, shard, min(length, MAX_VALUE_BYTES + 1), name)
 
     def has(self, tag: int, payload: bytes) -> bool:
         """Whether this record, read from the place, holds the value."""
@@ -601,7 +613,7 @@ def _read_items(payload: bytes, at: int, count: int) -> tuple[dict[bytes, Value]
             at = value_at
             items[key] = None
         else:
-            items[key] = Place(*PLACE.unpack_from(payload, value_at))
+            items[key] = Place.unpack(payload, value_at)
             at = value_at + PLACE.size
     if at > len(payload):
         raise MalformedRecord(f"an item ends at byte {at} of {len(payload)}")

@@ -37,6 +37,7 @@ from logdb.errors import shown
 from logdb.store.files import TABLES, MapFiles, OpenRun
 from logdb.store.manifest import RunInfo
 from logdb.store.map_verifier import RESIDUE
+from logdb.store.records import PLACE as LARGE_PLACE
 from logdb.store.records import Place, Value
 from logdb.store.row_checksums import CHECKSUM, CHECKSUM_BYTES, RawRow, check_row, check_rows, damaged, with_checksum
 
@@ -57,9 +58,6 @@ TRAILER: Final = Struct("<QBI")  # version, kind and flags, checksum
 CHAIN: Final = Struct("<QI")  # ordinal of the newest older version, number of older versions
 PLACE: Final = Struct("<Q")
 TAIL: Final = Struct("<H")  # length in bytes of the rest of a long key, which precedes it
-LARGE_PLACE: Final = Struct("<QIQ16s")
-LENGTH: Final = 2
-"""Index of the field of LARGE_PLACE with the length of the value."""
 ORDINAL: Final = Struct(">Q")
 KIND_AT: Final = -5
 """Offset of kind and flags from the end of a row."""
@@ -139,7 +137,7 @@ def _body(row: Row, flags: int) -> tuple[bytes, int]:
 
 def _large_bytes(raw: bytes) -> int:
     """The length of the large value whose place a row holds."""
-    return int(LARGE_PLACE.unpack_from(raw)[LENGTH])
+    return Place.unpack(raw).length
 
 
 def version_of(raw: bytes) -> int:
@@ -163,7 +161,7 @@ def decode(raw: bytes) -> tuple[Row, int, int]:
         (place,) = PLACE.unpack_from(raw, at)
     kind = flags & KIND
     if kind == LARGE:
-        value = Place(*LARGE_PLACE.unpack_from(raw))
+        value = Place.unpack(raw)
     elif kind == LIVE and not flags & WITHOUT_VALUE:
         value = raw[:at]
     return Row(version, kind, place, value), first, count

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from struct import Struct
 from types import NoneType
 from typing import Any, Final
 
 from logdb.cluster.messages import MapRow
-from logdb.store.records import Place, Value
+from logdb.store.records import PLACE, Place, Value
 from logdb.wire.limits import MAX_POSITION, WireError
 from logdb.wire.packing import flat
 
-_PLACE: Final = Struct("<QIQ16s")
 _BARE, _DELETED, _PLACED = range(3)
 _KINDS: Final[dict[type, int]] = {bytes: _BARE, NoneType: _DELETED, Place: _PLACED}
 
@@ -28,7 +26,7 @@ def _columns(values: Sequence[Value]) -> dict[str, Any]:
 def _item(value: Value) -> bytes:
     if value is None:
         return b""
-    return _PLACE.pack(*value) if type(value) is Place else value  # type: ignore[return-value]
+    return PLACE.pack(*value) if type(value) is Place else value  # type: ignore[return-value]
 
 
 def _values(wire: Any, count: int) -> Sequence[Value]:
@@ -43,10 +41,10 @@ def _value(item: bytes, kind: int) -> Value:
         return item
     if kind == _DELETED and not item:
         return None
-    if kind != _PLACED or len(item) != _PLACE.size:
+    if kind != _PLACED or len(item) != PLACE.size:
         raise WireError(f"a value of {len(item)} bytes and of kind {kind}")
-    place = Place(*_PLACE.unpack(item))
-    if place.gsn > MAX_POSITION or place.length > MAX_POSITION:
+    place = Place.unpack(item)
+    if place.gsn > MAX_POSITION:
         raise WireError(f"a value at {place}, which is not a place")
     return place
 

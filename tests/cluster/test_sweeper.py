@@ -99,6 +99,14 @@ def test_one_server_deletes_keys_that_have_expired() -> None:
     assert len(servers.sweeps()) <= count + 2, "the others look once at what is not due"
 
 
+def test_a_value_that_is_nowhere_stops_no_sweep() -> None:
+    """A forged place, as the policy of a log: each sweep ended there."""
+    forged = {Layout("log").policy: Place(1, 77, len(LARGE), digest(LARGE))}
+    servers = Servers(expiring(1, {b"a": b"1"}, 0.1), *[commit(number, forged) for number in range(2, 9)])
+    servers.go_on(6)
+    assert servers.rows(b"a", b"b") == []
+
+
 def test_another_server_takes_over() -> None:
     servers = Servers(expiring(1, {b"a": b"1"}, 0.1), *[commit(number, {b"x": b""}) for number in range(2, 9)])
     others = servers.servers[1:]

@@ -18,6 +18,7 @@ from logdb.log.contract import LogRecord, Record
 from logdb.log.engine import Batch, all_engines
 from logdb.log.paxos import messages as paxos
 from logdb.log.requests import END
+from logdb.store.limits import MAX_VALUE_BYTES
 from logdb.store.records import Place, Value
 from logdb.wire.codec import KINDS, wire_name
 from logdb.wire.envelopes import Envelope, pack, unpack
@@ -186,7 +187,8 @@ def _field(hint: Any, kind: Any, name: str) -> st.SearchStrategy[Any]:
         return st.frozensets(tags, max_size=5)
     if hint is Place:
         shards = st.integers(0, (1 << 32) - 1)
-        return st.builds(Place, positions, shards, positions, st.binary(min_size=16, max_size=16))
+        lengths = st.integers(0, MAX_VALUE_BYTES + 1)
+        return st.builds(Place, positions, shards, lengths, st.binary(min_size=16, max_size=16))
     if get_origin(hint) is UnionType:
         return st.one_of(*(_field(option, kind, name) for option in options))
     if hasattr(hint, "_fields"):

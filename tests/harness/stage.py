@@ -15,7 +15,7 @@ from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
 from logdb.cores.effects import SECOND, Address, Archive, Disconnected, Recall, Received
 from logdb.log import requests as log
-from logdb.log.contract import Batch, LogRecord, Record, Trimmed
+from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
 from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Fold, Range, Value, encode_commit
@@ -181,6 +181,8 @@ class Log:
         if isinstance(request, log.Read):
             if request.gsn < self.oldest:
                 return Trimmed(request.gsn, self.oldest)
+            if request.shard != self.home(request.gsn):
+                return NotOfThisShard(request.gsn, request.shard)
             return LogRecord(request.gsn, request.gsn * 10, *self.records[request.gsn - 1])
         if isinstance(request, log.Subscribe):
             if request.gsn < self.oldest:

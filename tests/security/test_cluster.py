@@ -36,7 +36,6 @@ from logdb.store.records import (
     DECISION,
     PIN,
     VALUE,
-    Commit,
     Condition,
     Decision,
     encode_commit,
@@ -45,6 +44,7 @@ from logdb.store.records import (
 from logdb.transport import peers
 from logdb.transport.node_authenticator import Insecure
 from tests.harness.clusters import Cluster
+from tests.harness.forged import BEFORE, FORGED
 from tests.harness.ports import free_addresses
 from tests.harness.secured import SecureCluster
 
@@ -79,8 +79,8 @@ def test_the_log(cluster: SecureCluster) -> None:
         assert reader.tail() == writer.tail() == gsn
 
 
-BEFORE = Commit(1, 2, {b"k": b"v"})
 POISON = {
+    **FORGED,
     "of no kind": (200, b"x"),
     "a decision": (DECISION, encode_decision(Decision(0, 1, ()))),
     "a compaction": (COMPACTION, b""),

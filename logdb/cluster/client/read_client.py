@@ -21,7 +21,7 @@ from logdb.cluster.messages import (
 from logdb.cores.context import ClientContext
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log
-from logdb.log.contract import Batch, LogRecord, Trimmed
+from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
 from logdb.store.records import PIN, VALUE, Place, Value, encode_pin
 
 
@@ -189,15 +189,14 @@ class ReadClient:
             nonlocal missing
             if not self._context.is_open(pending.call) or pending.lookups != lookup:
                 return
-            if isinstance(result, LogRecord):
-                if not place.has(result.tag, result.payload):
-                    what = f"record {place.gsn} does not hold the value that the map places there (DBS-10)"
-                    self._context.answer(pending.call, Corruption(f"shard {place.shard}", None, what))
-                    return
+            if isinstance(result, LogRecord) and place.has(result.tag, result.payload):
                 values[index] = result.payload
                 missing -= 1
                 if not missing:
                     on_values(values)  # type: ignore[arg-type]
+            elif isinstance(result, LogRecord | NotOfThisShard):
+                what = f"record {place.gsn} does not hold the value that the map places there (DBS-10)"
+                self._context.answer(pending.call, Corruption(f"shard {place.shard}", None, what))
             elif isinstance(result, Trimmed) and place.gsn in pending.trimmed:
                 what = f"record {place.gsn} was trimmed, and the map has no copy of the value (DBS-13)"
                 self._context.answer(pending.call, Corruption(f"shard {place.shard}", None, what))

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from logdb.cluster.compaction.cold_records import LOG_ID_BYTES, Attached, ColdState, Copied, Target, encode_cold
 from logdb.cluster.log_adapter import LogAdapter, ignore_result
-from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica
+from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica, size_of
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Archive, Archived, ProtocolViolation
 from logdb.errors import shown
 from logdb.log import requests as calls
-from logdb.log.contract import LogRecord
+from logdb.log.contract import LogRecord, NotOfThisShard
 from logdb.store.folds import folded_commit
 from logdb.store.records import (
     COLD,
@@ -27,7 +27,6 @@ from logdb.store.records import (
     Relocated,
     Value,
     decode_commit,
-    digest,
     encode_commit,
     encode_relocation,
 )
@@ -76,10 +75,10 @@ class Archiver:
         self._step(self._attempt, None)
 
     def _step(self, attempt: int, result: Any) -> None:
-        """Continue. After a failure begin again with what the log says."""
+        """Continue. After a failure begin again with what the log says. That a shard does not have a record is none."""
         if attempt != self._attempt or self._steps is None:
             return
-        if isinstance(result, Exception):
+        if isinstance(result, Exception) and not isinstance(result, NotOfThisShard):
             self._begin_later(self._context.backoff(3))
             return
         if self._is_stale():
@@ -185,7 +184,7 @@ class Archiver:
                 value = None if entry is None else (yield from self._whole(entry[1]))
                 if entry is not None and value is not None:
                     rows.append(Relocated(key, entry[0], value))
-                    rows_size += len(key) + len(value)
+                    rows_size += len(key) + size_of(value)
                 if rows_size >= ROWS_BYTES:
                     size, rows_size = size + rows_size, 0
                     end_record()
@@ -233,12 +232,13 @@ class Archiver:
             writes[key] = yield from self._whole(entry[1])
         return encode_commit(Commit(0, gsn, writes, label=commit.label, deletes=commit.deletes))
 
-    def _whole(self, value: Value) -> Generator[Any, Any, bytes | None]:
-        """The value itself, from the log if it is a large one."""
+    def _whole(self, value: Value) -> Generator[Any, Any, Value]:
+        """The value itself, from the log if it is a large one; a forged place, which no record fits, stays one, so
+        readers find that there is no value (DBS-10)."""
         if not isinstance(value, Place):
             return value
         record = yield calls.Read(value.gsn, value.shard, size=value.length)
+        if not isinstance(record, LogRecord) or not value.has(record.tag, record.payload):
+            return value
         payload: bytes = record.payload
-        if len(payload) != value.length or digest(payload) != value.digest:
-            raise ProtocolViolation(f"DBS-10: record {value.gsn} is not the value that its place describes")
         return payload

@@ -37,7 +37,7 @@ from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address, Archived, ProtocolViolation
 from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
-from logdb.log.contract import Record
+from logdb.log.contract import LogRecord, NotOfThisShard, Record
 from logdb.store.garbage import garbage_share, is_worth_compacting, pause_ns
 from logdb.store.range_deletions import RangeIndex
 from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place, Value
@@ -119,7 +119,8 @@ class Compactor:
         self._context.set_timer(self._timer, self._context.now + max(wait_ns, 1))
 
     def _call(self, request: Any, on_result: Any) -> None:
-        """Send a request to the log, and again if it fails: appending a record twice is harmless."""
+        """Send a request to the log, and again if it fails: appending a record twice is harmless. That a shard does not
+        have a record is a result."""
         number = self._phase_number
 
         def answered(result: Any) -> None:
@@ -127,7 +128,7 @@ class Compactor:
                 return
             if isinstance(result, Corruption):
                 self._fail(str(result))
-            elif isinstance(result, Exception):
+            elif isinstance(result, Exception) and not isinstance(result, NotOfThisShard):
                 retry = Timer(lambda: self._retry(number, request, on_result))
                 self._context.set_timer(retry, self._context.now + self._context.backoff(3))
             else:
@@ -384,13 +385,15 @@ class Compactor:
             yield calls.Append(tuple(summaries))
 
     def _moved(self, rows: list[MapRow]) -> Generator[Any, Any, list[MapRow]]:
-        """Copy the large values of these rows. Returns the rows with the places of the copies."""
+        """Copy the large values of these rows. Returns the rows with the places of the copies. Where a forged place has
+        no record, the copy is an empty one, so readers find still that it is not the value (DBS-10)."""
         places = [cast(Place, row.value) for row in rows]
         records = yield [calls.Read(place.gsn, place.shard, size=place.length) for place in places]
-        size = sum([len(record.payload) for record in records])
+        values = [record.payload if isinstance(record, LogRecord) else b"" for record in records]
+        size = sum(map(len, values))
         self._read += size
         self._written += size
-        copies = [placed(VALUE, record.payload, place.shard) for record, place in zip(records, places, strict=True)]
+        copies = [placed(VALUE, value, place.shard) for value, place in zip(values, places, strict=True)]
         done = yield calls.Append(tuple(copies))
         return [
             row._replace(value=place._replace(gsn=gsn, shard=shard))

@@ -35,6 +35,7 @@ from logdb.cluster.messages import (
     Versions,
     VersionTrimmedReply,
 )
+from logdb.log.requests import END
 from logdb.store.garbage import garbage_share
 from logdb.store.key_map import KeyMap
 from logdb.store.records import TxnId, Value
@@ -51,7 +52,8 @@ def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Res
     if isinstance(question, Outcome):
         return coordinator.outcome(TxnId(*question))
     if isinstance(question, Pins):
-        return Pinned(tuple([Pin(*pin) for pin in sorted(coordinator.pins.items())]))
+        pins = sorted(coordinator.pins.items())
+        return Pinned(tuple([Pin(name, min(version, END)) for name, version in pins]))  # one may be forged
     if isinstance(question, Aborted):
         if question.after + 1 < coordinator.floor:
             return VersionTrimmedReply(coordinator.floor)

@@ -29,6 +29,7 @@ from logdb.cluster.summaries import decode_summary
 from logdb.cores.effects import ProtocolViolation
 from logdb.log.contract import Batch, LogRecord
 from logdb.store.key_map import KeyMap
+from logdb.store.limits import MAX_TRANSACTION_BYTES
 from logdb.store.overlay import Overlay
 from logdb.store.range_deletions import RangeIndex
 from logdb.store.records import (
@@ -85,6 +86,10 @@ SLICE_BYTES: Final = 128 << 10
 
 FORGOTTEN = Verdict(Reason.DUPLICATE)
 UNEXPLAINED = Verdict(Reason.CONFLICT)
+WITHOUT_VALUES: Final = frozenset({Reason.DANGLING, Reason.DUPLICATE})
+"""The large values to which such a commit record refers are not before it in the log, or were counted before."""
+MAX_LOGGED: Final = 1 << 62
+"""More than any log has: earlier releases counted the lengths that forged records state."""
 
 
 class UnresolvedValues(Values):
@@ -156,10 +161,10 @@ class Replica:
                 self.logged += len(payload)
                 if tag == COMMIT:
                     commit = decode_commit(payload, gsn)
-                    for value in commit.writes.values():
-                        if value.__class__ is Place:
-                            self.logged += value.length
                     verdict = coordinator.deliver(gsn, commit)
+                    lengths = [value.length for value in commit.writes.values() if value.__class__ is Place]
+                    if lengths and verdict.reason not in WITHOUT_VALUES:
+                        self.logged += min(sum(lengths), MAX_TRANSACTION_BYTES)
                     if verdict is COMMITTED:
                         if commit.label:
                             self._remember(gsn, commit.label, None)
@@ -302,7 +307,8 @@ class Replica:
         for _, raw in state(CLEANING_ROW):
             self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending = _CLEANING.unpack(raw)
         for _, raw in state(LOGGED_ROW):
-            self.logged, self.logged_before, self.logged_left = _LOGGED.unpack(raw)
+            counts = [min(count, MAX_LOGGED) for count in _LOGGED.unpack(raw)]
+            self.logged, self.logged_before, self.logged_left = counts
 
     # ---- transactions
 

@@ -15,6 +15,7 @@ from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cores.context import ClientContext, Timer
 from logdb.log import requests as calls
+from logdb.log.contract import LogRecord, NotOfThisShard
 from logdb.retention.sweep import LABEL, TICK, Scan, Steps, Sweeper, TimeOf, Write, Written
 from logdb.store.records import COMMIT, Commit, Place, TxnId, encode_commit
 from logdb.txn.validation import Reason
@@ -85,7 +86,7 @@ class RetentionSweeper:
                 self._write(request)
                 return
             if isinstance(request, TimeOf):
-                self._call(calls.Read(request.version, self._shard), lambda record: self._step(record.time))
+                self._call(calls.Read(request.version, self._shard), self._timed)
                 return
             answer = self._rows(request)
             places = [value for _, value in answer if isinstance(value, Place)] if request.whole else []
@@ -108,13 +109,14 @@ class RetentionSweeper:
     # ---- requests
 
     def _call(self, request: Any, on_result: Any) -> None:
-        """Send a request to the log. If it fails, the next sweep begins anew."""
+        """Send a request to the log. If it fails, the next sweep begins anew; that a shard does not have a record is a
+        result."""
         number = self._number
 
         def answered(result: Any) -> None:
             if number != self._number:
                 return
-            if isinstance(result, Exception):
+            if isinstance(result, Exception) and not isinstance(result, NotOfThisShard):
                 self._again()
             else:
                 on_result(result)
@@ -126,12 +128,15 @@ class RetentionSweeper:
         batches = self._replica.map.scan(start, end, self._replica.applied, reverse, limit)
         return list(islice(chain.from_iterable(batches), limit))
 
+    def _timed(self, record: LogRecord | NotOfThisShard) -> None:
+        self._step(record.time if isinstance(record, LogRecord) else None)
+
     def _read(self, rows: list[tuple[bytes, Any]], places: list[Place]) -> None:
-        """Read the large values among the rows."""
+        """Read the large values among the rows. The value of a forged place, which has no record, is empty."""
         found: dict[Place, bytes] = {}
 
         def read(place: Place, record: Any) -> None:
-            found[place] = record.payload
+            found[place] = record.payload if isinstance(record, LogRecord) else b""
             if len(found) == len(set(places)):
                 self._step([(key, found.get(value, value)) for key, value in rows])
 
