@@ -8,15 +8,29 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from logdb.cluster.placement import ByPrefix, encode_placement
 from logdb.log.contract import LogRecord, Record
-from logdb.store.records import COMMIT, PIN, VALUE, Commit, encode_commit, encode_pin
+from logdb.store.records import (
+    COMMIT,
+    PIN,
+    PLACEMENT,
+    VALUE,
+    Commit,
+    Condition,
+    Fold,
+    Place,
+    encode_commit,
+    encode_pin,
+)
 from logdb.wire.database_codec import LARGE_BYTES, PART_BYTES
 from logdb.wire.proto import database_pb2 as pb
+from tests.harness.forged import FORGED
 from tests.harness.samples import STORED, is_id
 
 NUMBERS = [0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 10, 20, 21, 40, 100, 1_000, 4_096, 1 << 31, 1 << 32, (1 << 63) - 1]
 """Small ones are servers, shards, segments, epochs and GSNs of a young cluster."""
 IDS = [0, 1, 2, 77, 1 << 63, (1 << 64) - 1]
+SHARDS = [0, 1, 1, 1, 2, 77, (1 << 32) - 1]
 BYTES = [b"", b"\0", b"k1", b"k2", b"\xff" * 16, b"\xff" * 8192, b"\xff" * 8193, bytes(100_000)]
 
 
@@ -32,13 +46,44 @@ class Maker:
 
     def record(self) -> Record:
         rng = self.rng
-        kind = rng.randrange(6)
-        if kind == 0:
-            writes = {rng.choice([b"k1", b"k2"]): rng.choice([None, b"v"])}
-            return COMMIT, encode_commit(Commit(rng.choice(IDS), self.number(), writes, self.number()))
-        if kind == 1:
-            return PIN, encode_pin("p", self.number())
+        kind = rng.randrange(8)
+        if kind < 4:
+            return COMMIT, encode_commit(self.commit())
+        if kind == 4:
+            return PIN, encode_pin("p", self.wide())
+        if kind == 5:
+            return PLACEMENT, rng.choice([encode_placement(ByPrefix({b"k": rng.choice(SHARDS)})), b"p"]) or b""
+        if kind == 6:
+            return rng.choice([*FORGED.values()])
         return rng.choice([VALUE, COMMIT, PIN, 1, 4, 7, 255]), rng.choice(BYTES)
+
+    def commit(self) -> Commit:
+        """A transaction with any of what a commit record has."""
+        rng = self.rng
+        key, other = rng.choice([(b"k1", b"k2"), (b"k2", b"k1")])
+        condition = Condition(rng.choice([1, 2, 3, 99]), key, rng.choice([None, b"v", self.place()]))
+        on_version = Condition(rng.choice([16, 17, 18, 99]), key, self.wide())
+        return Commit(
+            rng.choice(IDS),
+            self.wide(),
+            rng.choice([{}, {key: None}, {key: b"v"}, {key: self.place()}, {key: self.place(), b"k3": self.place()}]),
+            self.wide(),
+            rng.choice(["", "label", "x" * 2_000]),
+            rng.choice([(), (other,), (b"",)]),
+            rng.choice([(), ((b"k", None),), ((b"k", bytes(9_000)),)]),
+            rng.choice([(), (), (condition,), (on_version,)]),
+            rng.choice([(), (), ((b"k", b"l"),)]),
+            folds=rng.choice([(), (), (Fold(rng.randrange(1, 4), other, self.wide()),)]),
+        )
+
+    def place(self) -> Place:
+        """Of a large value, mostly of one that is nowhere."""
+        rng = self.rng
+        return Place(rng.choice([1, 2, 20, self.wide()]), rng.choice(SHARDS), self.wide(), bytes(16))
+
+    def wide(self) -> int:
+        """A number for a field of a record, which has 64 bits without a sign."""
+        return self.rng.choice([*IDS, self.number(), self.number(), self.number()])
 
     def message(self, kind: Any) -> Any:
         """Of a kind of the cluster's."""

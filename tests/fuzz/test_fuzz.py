@@ -60,6 +60,7 @@ def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, engine: str, name
             assert db.get(b"k7") == b"v"
             db.put(b"k7", b"2")
             assert db.get(b"k7") == b"2"
+            db.compact()
         cluster.check()
     finally:
         cluster.close()
