@@ -7,13 +7,13 @@ request is a pull that allows it; it refuses other requests with the leader's ad
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from typing import Final
 
 from logdb.cores.effects import Address, Effect, Send, SendRanges, SendStored, Unreadable
 from logdb.log.multipaxos.messages import Pull, Pulled, ReadError, ReadFailed, ReadRequest, ReadResponse
 from logdb.log.multipaxos.record_store import RecordStore
 from logdb.log.multipaxos.state import LogState
+from logdb.log.parked_requests import ParkedRequests
 
 MAX_PARKED: Final = 1000
 """Maximum number of requests of one sender that wait for records."""
@@ -21,13 +21,16 @@ PULL_BYTES: Final = 4 << 20
 """Approximate maximum size of an answer to a pull, whatever it requests: a large read delays other requests."""
 
 
+def _is_urgent(request: ReadRequest | Pull) -> bool:
+    return isinstance(request, Pull) and request.is_urgent
+
+
 class ReadServer:
     """Answers `ReadRequest` and `Pull`. `leader`: returns (whether this replica leads, the leader's address)."""
 
     def __init__(self, store: RecordStore, out: list[Effect], leader: Callable[[], tuple[bool, Address]]) -> None:
         self._store, self._out, self._leader = store, out, leader
-        self._parked: dict[Address, dict[int, ReadRequest | Pull]] = {}
-        self._by_gsn: list[tuple[int, Address, int]] = []
+        self._parked = ParkedRequests[ReadRequest | Pull](MAX_PARKED, _is_urgent)
 
     def on_request(self, message: ReadRequest | Pull, sender: Address, state: LogState) -> None:
         """Answer a request, or park it until the record is ordered."""
@@ -67,51 +70,27 @@ class ReadServer:
     def _park(self, message: ReadRequest | Pull, sender: Address, state: LogState) -> None:
         is_leader, leader = self._leader()
         may_wait = is_leader or (bool(leader) and isinstance(message, Pull) and message.allow_follower)
-        parked = self._parked.get(sender, {})
-        before = parked.get(message.request)
-        if not may_wait or (before is None and len(parked) >= MAX_PARKED):
+        if not may_wait or not self._parked.park(message.gsn, message, sender):
             self._fail(message.request, ReadError.BEHIND, sender, state.oldest)
-            return
-        self._parked.setdefault(sender, parked)[message.request] = message
-        if before is None or before.gsn != message.gsn:
-            heappush(self._by_gsn, (message.gsn, sender, message.request))
 
     def wake(self, state: LogState) -> None:
         """Answer the parked requests whose records are now ordered or trimmed."""
-        waiting = self._by_gsn
-        reached = max(state.next_gsn, state.oldest)
-        while waiting and waiting[0][0] < reached:
-            gsn, sender, request = heappop(waiting)
-            parked = self._parked.get(sender, {})
-            message = parked.get(request)
-            if message is not None and message.gsn == gsn:
-                self._unpark(sender, request)
-                self.on_request(message, sender, state)
-
-    def _unpark(self, sender: Address, request: int) -> None:
-        del self._parked[sender][request]
-        if not self._parked[sender]:
-            del self._parked[sender]
+        for message, sender in self._parked.take(max(state.next_gsn, state.oldest) - 1):
+            self.on_request(message, sender, state)
 
     def forget(self, sender: Address) -> None:
         """The stream to a client has ended: drop its parked requests."""
-        if self._parked.pop(sender, None):
-            self._by_gsn = [entry for entry in self._by_gsn if entry[1] != sender]
-            heapify(self._by_gsn)
+        self._parked.remove_all(sender)
 
     @property
     def is_urgent(self) -> bool:
         """Whether a parked pull must be answered as soon as its record is ordered."""
-        parked = self._parked.values()
-        return any(isinstance(one, Pull) and one.is_urgent for requests in parked for one in requests.values())
+        return self._parked.marked > 0
 
     def refuse_parked(self, state: LogState) -> None:
         """This replica was deposed, or has lost its leader: send the clients with parked requests elsewhere."""
-        parked, self._parked = self._parked, {}
-        self._by_gsn.clear()
-        for sender, requests in parked.items():
-            for request in requests:
-                self._fail(request, ReadError.BEHIND, sender, state.oldest)
+        for message, sender in self._parked.remove_all():
+            self._fail(message.request, ReadError.BEHIND, sender, state.oldest)
 
     def on_unreadable(self, event: Unreadable, state: LogState) -> None:
         """The bytes are damaged here: report that, so that the client reads from another replica."""
@@ -123,5 +102,6 @@ class ReadServer:
 
     def check(self, state: LogState) -> None:
         """Raises AssertionError."""
-        assert not self._by_gsn or self._by_gsn[0][0] >= state.next_gsn, "MPX-7: the record of a request is ordered"
-        assert self._by_gsn or not self._parked, "MPX-7: a request is parked and in no queue"
+        self._parked.check()
+        first = self._parked.first
+        assert first is None or first >= state.next_gsn, "MPX-7: the record of a request is ordered"

@@ -15,6 +15,8 @@ from logdb.log.corfu.messages import (
     HighestRequest,
     Pull,
     Pulled,
+    ReadRequest,
+    ReadResponse,
     Reason,
     Rejected,
     Report,
@@ -29,6 +31,7 @@ from logdb.log.corfu.messages import (
 from logdb.log.corfu.projection import ENTRY_RECORDS, POSITION_WINDOW, TIME_WINDOW_NS, ShardConfig, Unit, View, gsn_at
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
+from logdb.log.corfu.storage.read_server import MAX_PARKED, ReadServer
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness.script import Script
 from tests.log.corfu.client_stage import shard_of, view_of
@@ -226,6 +229,42 @@ def test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_e
     unit.restart()
     unit.give("me", HighestRequest(6, 2))
     assert unit.one(Rejected)[1].why is Reason.SEALED
+
+
+def test_a_write_wakes_only_the_requests_that_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sync looked at all waiting requests, and a client may let many wait for positions of other units."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0)))
+    for number in range(500):
+        unit.give("greedy", ReadRequest(number, 2, gsn_at(100 + number)))
+        unit.give("greedy", Pull(1_000 + number, 2, 100, 1, 0, 50, None, 9))
+    unit.give("me", ReadRequest(1, 2, gsn_at(4)))
+    unit.give("me", Pull(2, 2, 4, 1, 0, 9, None, 9))
+    unit.give("me", Pull(3, 2, 8, 1, 0, 3, None, 9))
+    unit.give("me", ReadRequest(4, 2, gsn_at(7)))
+    unit.give("me", ReadRequest(4, 2, gsn_at(6)))
+    looks = []
+    answer = ReadServer._answer
+
+    def counted(self: ReadServer, message: Any, sender: str) -> bool:
+        looks.append(message.request)
+        return answer(self, message, sender)
+
+    monkeypatch.setattr(ReadServer, "_answer", counted)
+    unit.give("me", write(4))
+    unit.sync()
+    assert looks == [1, 2, 3]
+    assert [message.request for _, message in unit.take(ReadResponse)] == [1]
+    assert [(message.request, len(message.entries)) for _, message in unit.take(Pulled)] == [(2, 1), (3, 0)]
+    unit.give("me", write(7))
+    unit.sync()
+    assert not unit.take(ReadResponse), "the request was replaced"
+    unit.give("me", write(6))
+    unit.sync()
+    assert [message.request for _, message in unit.take(ReadResponse)] == [4]
+    unit.core.check_invariants()
+    unit.give("o1", Seal(2))
+    assert len([one for _, one in unit.take(Rejected) if one.why is Reason.SEALED]) == MAX_PARKED
+    unit.core.check_invariants()
 
 
 def test_a_copy_goes_on_with_an_answer_that_comes_late() -> None:

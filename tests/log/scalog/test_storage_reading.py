@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from logdb.cores.effects import Disconnected, Received, SendRanges, SendStored, Unreadable
@@ -18,7 +20,7 @@ from logdb.log.scalog.messages import (
     TimeResponse,
 )
 from logdb.log.scalog.records import unwrap, unwrap_all
-from logdb.log.scalog.storage import read_server
+from logdb.log.scalog.storage.read_server import MAX_PARKED
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, append, sealed
 
 
@@ -78,14 +80,26 @@ def test_parked_reads_of_a_disconnected_client_are_dropped(cluster: Cluster) -> 
     assert answers(cluster) == []
 
 
-def test_the_number_of_parked_reads_is_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_server, "MAX_PARKED", 2)
-    for request in (1, 2, 2, 3):
+def test_the_number_of_parked_reads_is_bounded(cluster: Cluster) -> None:
+    for request in (1, *range(1, MAX_PARKED + 2)):
         cluster.hosts[1].receive(ReadRequest(request, SHARD, 12))
     cluster.hosts[1].receive(ReadRequest(4, SHARD, 12), "another")
     (answer,) = answers(cluster)
     assert isinstance(answer, ReadFailed)
-    assert (answer.request, answer.why) == (3, ReadError.HERE)
+    assert (answer.request, answer.why) == (MAX_PARKED + 1, ReadError.HERE)
+
+
+def test_a_pull_that_is_sent_again_takes_no_more_memory(cluster: Cluster) -> None:
+    """With another GSN each time; the queue had an entry for each, and no limit counted them."""
+    cluster.hosts[1].receive(Pull(1, SHARD, 1_000, None, 1))
+    tracemalloc.start()
+    try:
+        for gsn in range(2_000, 6_000):
+            cluster.hosts[1].receive(Pull(1, SHARD, gsn, None, 1))
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert cluster.hosts[1].core.waiting_reads == 1
 
 
 def test_a_read_ahead_of_the_log_is_parked_until_the_log_reaches_it(cluster: Cluster) -> None:

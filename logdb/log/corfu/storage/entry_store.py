@@ -51,6 +51,7 @@ class EntryStore:
         self.deleted = DeletedRecords(out)
         self.streams = StreamIndex()
         self._has_space = False
+        self._unsynced: deque[tuple[int, int]] = deque()
         self.next = self.durable = 1
         self.highest = self.last = self.trimmed = self.time = 0
         self._positions, self._ends = array("Q"), array("Q")
@@ -115,9 +116,18 @@ class EntryStore:
         self._out.append(Persist(JOURNAL, self.next, [*records, description]))
         self.next += len(records)
         self._insert(entry, record_bytes(records), self.next)
+        self._unsynced.append((self.next, entry.position))
         self.next += 1
         if records:
             self._keep(entry.position, records)
+
+    def on_persisted(self, end: int) -> list[int]:
+        """The journal is durable before this LSN. Returns the positions of the entries that have become durable."""
+        self.durable = end
+        found = []
+        while self._unsynced and self._unsynced[0][0] < end:
+            found.append(self._unsynced.popleft()[1])
+        return found
 
     def commit(self, position: int) -> None:
         """Set the commit bit of an entry. A crash may lose it."""

@@ -1,7 +1,12 @@
-"""Reads at a storage unit. A request for a position that is not written yet waits until it is."""
+"""Reads at a storage unit. A request for a position that is not written yet waits until it is.
+
+A position that becomes readable wakes the requests for it alone: a client may let many wait for positions that other
+units own, at no cost for the writes here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from logdb.cores.effects import Address, Effect, Send, SendRanges, SendStored, Unreadable
@@ -17,11 +22,18 @@ from logdb.log.corfu.messages import (
 )
 from logdb.log.corfu.projection import gsn_at, position_of
 from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
+from logdb.log.parked_requests import ParkedRequests
+from logdb.log.requests import END
 
-MAX_WAITING: Final = 1_000
+MAX_PARKED: Final = 1_000
 """Maximum number of requests of one sender that wait for entries."""
 PULL_BYTES: Final = 4 << 20
 """Approximate maximum size of a response to a pull."""
+
+
+def _awaited(request: ReadRequest | Pull) -> int:
+    """The position that a request is for."""
+    return position_of(request.gsn) if isinstance(request, ReadRequest) else request.first
 
 
 class ReadServer:
@@ -33,8 +45,9 @@ class ReadServer:
         self.has_joined = False
         self.sealed = 0
         self.oldest = 1
-        self._waiting: dict[tuple[Address, int], ReadRequest | Pull] = {}
-        self._counts: dict[Address, int] = {}
+        # By the highest position that answers a pull though it is not the one requested.
+        self._parked = ParkedRequests[ReadRequest | Pull](MAX_PARKED)
+        self._at: dict[int, set[tuple[Address, int]]] = {}
 
     def rejects(self, epoch: int) -> bool:
         """Whether messages of an epoch are rejected (COR-4, COR-8)."""
@@ -42,13 +55,15 @@ class ReadServer:
 
     def on_request(self, message: ReadRequest | Pull, sender: Address) -> None:
         """Answer a request, or let it wait."""
-        if not self._answer(message, sender):
-            key = sender, message.request
-            if key not in self._waiting and self._counts.get(sender, 0) >= MAX_WAITING:
-                self.reject(message.request, Reason.BUSY, sender)
-                return
-            self._counts[sender] = self._counts.get(sender, 0) + (key not in self._waiting)
-            self._waiting[key] = message
+        before = self._parked.remove(sender, message.request)
+        if before is not None:
+            self._leave(before, sender)
+        if self._answer(message, sender):
+            return
+        if self._parked.park(message.known if isinstance(message, Pull) else END, message, sender):
+            self._at.setdefault(_awaited(message), set()).add((sender, message.request))
+        else:
+            self.reject(message.request, Reason.BUSY, sender)
 
     def _answer(self, message: ReadRequest | Pull, sender: Address) -> bool:
         if self.rejects(message.epoch):
@@ -123,21 +138,34 @@ class ReadServer:
     # ---- waiting
 
     def wake(self) -> None:
-        """Answer the requests for what is durable, trimmed or sealed by now."""
-        for key, message in list(self._waiting.items()):
-            if self._answer(message, key[0]):
-                self._remove(key)
+        """Answer the requests for what is trimmed or sealed by now, in a new projection."""
+        self._again(self._parked.remove_all())
 
-    def _remove(self, key: tuple[Address, int]) -> None:
-        del self._waiting[key]
-        self._counts[key[0]] -= 1
-        if not self._counts[key[0]]:
-            del self._counts[key[0]]
+    def wake_at(self, positions: Iterable[int]) -> None:
+        """Answer the requests for positions that have become readable."""
+        for position in positions:
+            for sender, number in sorted(self._at.get(position, ())):
+                request = self._parked.remove(sender, number)
+                assert request is not None
+                self._again([(request, sender)])
+        if self._parked:
+            self._again(self._parked.take(position_of(self._store.last_durable())))
+
+    def _again(self, requests: list[tuple[ReadRequest | Pull, Address]]) -> None:
+        for request, sender in requests:
+            self._leave(request, sender)
+            self.on_request(request, sender)
+
+    def _leave(self, request: ReadRequest | Pull, sender: Address) -> None:
+        at = _awaited(request)
+        self._at[at].remove((sender, request.request))
+        if not self._at[at]:
+            del self._at[at]
 
     def forget(self, sender: Address) -> None:
         """The stream to a client has ended: drop its requests."""
-        for key in [one for one in self._waiting if one[0] == sender]:
-            self._remove(key)
+        for request, _ in self._parked.remove_all(sender):
+            self._leave(request, sender)
 
     def on_unreadable(self, event: Unreadable) -> None:
         """The bytes are damaged here; another unit of the chain has them too."""
@@ -149,6 +177,8 @@ class ReadServer:
 
     def check(self) -> None:
         """Raises AssertionError."""
-        assert sum(self._counts.values()) == len(self._waiting)
-        for message in self._waiting.values():
+        self._parked.check()
+        assert sum(map(len, self._at.values())) == len(self._parked)
+        for message, sender in self._parked:
+            assert (sender, message.request) in self._at[_awaited(message)]
             assert not self.rejects(message.epoch), "COR-7: a request of a sealed epoch waits"

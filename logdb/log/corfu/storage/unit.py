@@ -240,10 +240,10 @@ class StorageUnit:
             while self._deletions and self._deletions[0][0] <= event.end:
                 self._out.append(self._deletions.popleft()[1])
             return
-        self.store.durable = event.end
+        durable = self.store.on_persisted(event.end)
         while self._answers and self._answers[0][0] <= event.end:
             self._out.append(heappop(self._answers)[2])
-        self.reads.wake()
+        self.reads.wake_at(durable)
         self.copier.on_persisted()
 
     def _when_durable(self, lsn: int, effect: Effect) -> None:
@@ -518,7 +518,7 @@ class StorageUnit:
         else:
             self.store.commit(message.position)
             self._out.append(Send(sender, Committed(message.request)))
-            self.reads.wake()
+            self.reads.wake_at((message.position,))
 
     def _on_open(self, message: OpenRequest, sender: Address, now: int) -> None:
         """Send the first positions of this unit in the range that are not decided, or not committed."""

@@ -8,9 +8,9 @@ has advanced or was trimmed, or when the shard is complete (SCA-10).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
 
 from logdb.cores.effects import Address, JournalRange, Send, SendRanges, SendStored, Unreadable
+from logdb.log.parked_requests import ParkedRequests
 from logdb.log.scalog.messages import (
     Pull,
     Pulled,
@@ -37,8 +37,7 @@ class ReadServer:
 
     def __init__(self, shard: MemberState) -> None:
         self._shard = shard
-        self._parked: dict[Address, dict[int, ReadRequest | Pull]] = {}
-        self._by_gsn: list[tuple[int, Address, int]] = []
+        self._parked = ParkedRequests[ReadRequest | Pull](MAX_PARKED)
 
     # ---- one record
 
@@ -125,56 +124,33 @@ class ReadServer:
         elif message.gsn < shard.oldest:
             self._send_failed(message.request, ReadError.TRIMMED, sender)
         elif message.gsn > shard.reached():
-            self._park(message, sender)
+            if not self._parked.park(message.gsn, message, sender):
+                self._send_failed(message.request, ReadError.HERE, sender)
         else:
             return True
         return False
 
-    def _park(self, message: ReadRequest | Pull, sender: Address) -> None:
-        parked = self._parked.setdefault(sender, {})
-        previous = parked.get(message.request)
-        if previous is None and len(parked) >= MAX_PARKED:
-            self._send_failed(message.request, ReadError.HERE, sender)
-            return
-        parked[message.request] = message
-        if previous is None or previous.gsn != message.gsn:
-            heappush(self._by_gsn, (message.gsn, sender, message.request))
-
     @property
     def waiting(self) -> int:
-        """Number of entries in the queue of parked reads and pulls."""
-        return len(self._by_gsn)
+        """Number of parked reads and pulls."""
+        return len(self._parked)
 
     def drop(self, sender: Address) -> None:
         """Drop the parked reads of a client that has disconnected."""
-        if self._parked.pop(sender, None):
-            self._by_gsn = [entry for entry in self._by_gsn if entry[1] != sender]
-            heapify(self._by_gsn)
+        self._parked.remove_all(sender)
 
     def wake(self) -> None:
         """Answer the parked reads that the log has reached, or that were trimmed."""
-        shard, waiting = self._shard, self._by_gsn
-        reached = max(shard.reached(), shard.oldest - 1)
-        while waiting and waiting[0][0] <= reached:
-            gsn, sender, request = heappop(waiting)
-            parked = self._parked.get(sender, {})
-            message = parked.get(request)
-            if message is not None and message.gsn == gsn:
-                del parked[request]
-                if not parked:
-                    del self._parked[sender]
-                if isinstance(message, ReadRequest):
-                    self.on_read(message, sender)
-                else:
-                    self.on_pull(message, sender)
+        for message, sender in self._parked.take(max(self._shard.reached(), self._shard.oldest - 1)):
+            if isinstance(message, ReadRequest):
+                self.on_read(message, sender)
+            else:
+                self.on_pull(message, sender)
 
     def leave(self) -> None:
         """This server was removed: reject all parked reads, so that the clients ask other members."""
-        for sender, parked in self._parked.items():
-            for request in parked:
-                self._send_failed(request, ReadError.HERE, sender)
-        self._parked.clear()
-        self._by_gsn.clear()
+        for message, sender in self._parked.remove_all():
+            self._send_failed(message.request, ReadError.HERE, sender)
 
     def on_unreadable(self, event: Unreadable) -> None:
         """The records are damaged: the client must ask another member. A backup does so without an answer."""
@@ -187,6 +163,6 @@ class ReadServer:
 
     def check(self) -> None:
         """SCA-10: no parked read could be answered. Raises AssertionError."""
-        waiting = self._by_gsn
-        assert not waiting or waiting[0][0] > self._shard.reached(), "SCA-10: a parked read could be answered"
-        assert waiting or not self._parked, "SCA-10: a parked read is not in the queue"
+        self._parked.check()
+        first = self._parked.first
+        assert first is None or first > self._shard.reached(), "SCA-10: a parked read could be answered"

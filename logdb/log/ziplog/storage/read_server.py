@@ -5,14 +5,14 @@ For records that are not stable yet the primary keeps the request until they are
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
 from typing import Final
 
 from logdb.cores.effects import Address, Effect, Send, SendRanges, SendStored, Unreadable
+from logdb.log.parked_requests import ParkedRequests
 from logdb.log.ziplog.messages import Pull, Pulled, ReadError, ReadFailed, ReadRequest, ReadResponse
 from logdb.log.ziplog.storage.shard_log import ShardLog
 
-MAX_WAITING: Final = 1_000
+MAX_PARKED: Final = 1_000
 """Maximum number of requests of one sender that wait for records."""
 PULL_BYTES: Final = 4 << 20
 """About the largest answer to a pull."""
@@ -27,8 +27,7 @@ class ReadServer:
         self.oldest = 1
         self.version = 0
         self.can_wait = False
-        self._waiting: dict[Address, dict[int, ReadRequest | Pull]] = {}
-        self._by_gsn: list[tuple[int, Address, int]] = []
+        self._parked = ParkedRequests[ReadRequest | Pull](MAX_PARKED)
 
     def on_request(self, message: ReadRequest | Pull, sender: Address, log: ShardLog | None) -> None:
         """Answer, or wait for the record."""
@@ -37,7 +36,8 @@ class ReadServer:
         elif message.gsn < self.oldest:
             self._fail(message.request, ReadError.TRIMMED, sender)
         elif message.gsn > log.stable:
-            self._wait(message, sender)
+            if not self.can_wait or not self._parked.park(message.gsn, message, sender):
+                self._fail(message.request, ReadError.BEHIND, sender)
         elif isinstance(message, ReadRequest):
             self._read(message, sender, log)
         else:
@@ -64,46 +64,20 @@ class ReadServer:
 
     # ---- waiting
 
-    def _wait(self, message: ReadRequest | Pull, sender: Address) -> None:
-        waiting = self._waiting.get(sender, {})
-        before = waiting.get(message.request)
-        if not self.can_wait or (before is None and len(waiting) >= MAX_WAITING):
-            self._fail(message.request, ReadError.BEHIND, sender)
-            return
-        self._waiting.setdefault(sender, waiting)[message.request] = message
-        if before is None or before.gsn != message.gsn:
-            heappush(self._by_gsn, (message.gsn, sender, message.request))
-
     def wake(self, log: ShardLog) -> None:
         """Answer the requests whose records are stable, or trimmed, by now."""
-        waiting = self._by_gsn
-        reached = max(log.stable + 1, self.oldest)
-        while waiting and waiting[0][0] < reached:
-            gsn, sender, request = heappop(waiting)
-            message = self._waiting.get(sender, {}).get(request)
-            if message is not None and message.gsn == gsn:
-                self._remove(sender, request)
-                self.on_request(message, sender, log)
-
-    def _remove(self, sender: Address, request: int) -> None:
-        del self._waiting[sender][request]
-        if not self._waiting[sender]:
-            del self._waiting[sender]
+        for message, sender in self._parked.take(max(log.stable, self.oldest - 1)):
+            self.on_request(message, sender, log)
 
     def forget(self, sender: Address) -> None:
         """The stream to a client has ended: its requests wait no longer."""
-        if self._waiting.pop(sender, None):
-            self._by_gsn = [entry for entry in self._by_gsn if entry[1] != sender]
-            heapify(self._by_gsn)
+        self._parked.remove_all(sender)
 
     def end_waiting(self) -> None:
         """This server does not lead any more: requests do not wait here."""
-        waiting, self._waiting = self._waiting, {}
-        self._by_gsn.clear()
         self.can_wait = False
-        for sender, requests in waiting.items():
-            for request in requests:
-                self._fail(request, ReadError.BEHIND, sender)
+        for message, sender in self._parked.remove_all():
+            self._fail(message.request, ReadError.BEHIND, sender)
 
     def on_unreadable(self, event: Unreadable) -> None:
         """The bytes are damaged here; another member has them too."""
@@ -115,5 +89,6 @@ class ReadServer:
 
     def check(self, log: ShardLog) -> None:
         """Raises AssertionError."""
-        assert not self._by_gsn or self._by_gsn[0][0] > log.stable, "ZIP-7: a request waits for what is there"
-        assert self._by_gsn or not self._waiting, "ZIP-7: a request waits that nothing would answer"
+        self._parked.check()
+        first = self._parked.first
+        assert first is None or first > log.stable, "ZIP-7: a request waits for what is there"
