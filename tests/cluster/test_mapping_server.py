@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.cluster.mapping_server import read_queue
+from logdb.cluster.mapping_server import read_queue, verdict_subscriptions
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -333,6 +333,23 @@ def test_old_subscriptions_are_dropped() -> None:
     server.wait(25 * SECOND)
     server.show(commit(1, {}))
     assert not verdicts(server)
+
+
+def test_the_verdicts_that_one_client_waits_for_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict_subscriptions, "MAX_AWAITED", 2)
+    server = Server()
+    server.give("greedy", AwaitVerdicts(tuple(AwaitedTransaction(1, number, 0) for number in (1, 2, 2, 3, 4))))
+    server.give("other", AwaitVerdicts((AwaitedTransaction(1, 4, 0),)))
+    server.core.check_invariants()
+    server.show(*[commit(number, {}) for number in (1, 2, 3, 4)])
+    assert sorted(verdicts(server)) == [
+        ("greedy", 1, Reason.COMMITTED),
+        ("greedy", 2, Reason.COMMITTED),
+        ("other", 4, Reason.COMMITTED),
+    ]
+    server.give("greedy", AwaitVerdicts((AwaitedTransaction(1, 3, 0),)))
+    assert verdicts(server) == [("greedy", 3, Reason.COMMITTED)]
+    server.core.check_invariants()
 
 
 def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:

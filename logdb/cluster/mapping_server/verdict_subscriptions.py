@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable
+from typing import Final
 
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import AwaitVerdicts, Decided, Verdicts
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address
 from logdb.store.records import TxnId
+
+MAX_AWAITED: Final = 1 << 14
+"""Maximum number of verdicts that one client waits for. It sends further requests again, when it has others."""
 
 
 class VerdictSubscriptions:
@@ -21,6 +26,7 @@ class VerdictSubscriptions:
         self._context, self._replica, self._ttl_ns = context, replica, ttl_ns
         self.pushed = 0
         self._since: dict[TxnId, dict[Address, int]] = {}
+        self._counts = Counter[Address]()
         self._verdicts: dict[Address, list[Decided]] = {}
         self._expiry = Timer(self._expire)
 
@@ -37,6 +43,10 @@ class VerdictSubscriptions:
         """
         for number, sequence, gsn in message.waits:
             txn = TxnId(number, sequence)
+            if client not in self._since.get(txn, ()):
+                if self._counts[client] >= MAX_AWAITED:
+                    continue
+                self._counts[client] += 1
             self._since.setdefault(txn, {})[client] = self._context.now
             self._push(txn)
             if txn in self._since and 0 < gsn <= self._replica.applied:
@@ -65,6 +75,7 @@ class VerdictSubscriptions:
             if is_contended:
                 decided = decided._replace(is_contended=True)
             for client in self._since.pop(txn):
+                self._ended(client)
                 self.pushed += 1
                 self._verdicts.setdefault(client, []).append(decided)
 
@@ -72,8 +83,14 @@ class VerdictSubscriptions:
         subscribed = self._since[txn]
         for client in clients:
             del subscribed[client]
+            self._ended(client)
         if not subscribed:
             del self._since[txn]
+
+    def _ended(self, client: Address) -> None:
+        self._counts[client] -= 1
+        if not self._counts[client]:
+            del self._counts[client]
 
     def _set_expiry(self) -> None:
         if self._expiry.at is None and self._since:
@@ -88,3 +105,4 @@ class VerdictSubscriptions:
     def check_invariants(self) -> None:
         """Raises AssertionError."""
         assert not self._since or self._expiry.at is not None, "subscriptions never expire"
+        assert self._counts == Counter([client for clients in self._since.values() for client in clients])
