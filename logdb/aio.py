@@ -409,7 +409,10 @@ class Database:
         if key.__class__ is not bytes or not key:
             check_key(key)
         value = await self._host.get(key)
-        return default if value is None else value
+        if value is not None:
+            return value
+        check_key(key)  # its length, which costs time, only here: no key that exists is too long
+        return default
 
     async def multi_get(self, keys: Iterable[bytes]) -> Found:
         """As `logdb.Database.multi_get`."""

@@ -240,6 +240,11 @@ class FutureVersion(LogDBError):
         self.version, self.newest = version, newest
         super().__init__(f"version {version} does not exist yet; the newest is {newest}")
 
+    @classmethod
+    def of_time(cls, time: int, newest: int) -> FutureVersion:
+        """The error for a point in time, in ns since the epoch."""
+        return cls(f"of the time {time / 1e9:.3f} (seconds since the epoch)", newest)
+
 
 class ReadOnly(LogDBError):
     """A write through a database, snapshot or transaction that was opened for reading only."""
@@ -256,16 +261,18 @@ class LimitExceeded(LogDBError, ValueError):
 
     what: ClassVar[str] = "the object"
     unit: ClassVar[str] = "bytes"
+    effect: ClassVar[str] = "nothing was written"
 
     def __init__(self, size: int, limit: int, detail: str = "") -> None:
         self.size, self.limit = size, limit
-        super().__init__(f"{self.what}{detail} has {size:,} {self.unit}, the limit is {limit:,}; nothing was written")
+        super().__init__(f"{self.what}{detail} has {size:,} {self.unit}, the limit is {limit:,}; {self.effect}")
 
 
 class KeyTooLarge(LimitExceeded):
     """The key is longer than `logdb.MAX_KEY_BYTES`."""
 
     what = "the key"
+    effect = "nothing was done"
 
 
 class ValueTooLarge(LimitExceeded):

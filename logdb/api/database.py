@@ -157,7 +157,10 @@ class Database:
         if key.__class__ is not bytes or not key:
             check_key(key)
         value = self._host.get(key)
-        return default if value is None else value
+        if value is not None:
+            return value
+        check_key(key)  # its length, which costs time, only here: no key that exists is too long
+        return default
 
     def __getitem__(self, key: bytes) -> bytes:
         value = self.get(key)

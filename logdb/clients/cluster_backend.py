@@ -41,7 +41,7 @@ from logdb.log.requests import ClientConfig
 from logdb.node.host import Build
 from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows
-from logdb.store.limits import check_label
+from logdb.store.limits import check_key, check_label
 from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, Fold, Range, TxnId
 from logdb.system.forking import own
@@ -211,8 +211,7 @@ class ClusterBackend(RequestBackend):
         try:
             version: int = await self.call(calls.AtTime(min(max(when, 0), MAX_POSITION)))
         except FutureVersion as error:
-            what = f"of the time {when / 1e9:.3f} (seconds since the epoch)"
-            raise FutureVersion(what, error.newest) from error
+            raise FutureVersion.of_time(when, error.newest) from error
         return version
 
     async def time_of(self, version: int) -> int | None:
@@ -228,7 +227,8 @@ class ClusterBackend(RequestBackend):
     # ---- reading
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
-        """The value of `key`."""
+        """The value of `key`. Raises KeyTooLarge: a server drops the request."""
+        check_key(key)
         return await get(self.read, key, at)
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:

@@ -119,7 +119,11 @@ class RemoteBackend(RequestBackend):
 
     async def at_time(self, when: int) -> int:
         """See `Backend.at_time`."""
-        return (await self.connection.call(pb.Request(at=pb.At(time=min(max(when, 0), MAX_POSITION))))).version
+        try:
+            response = await self.connection.call(pb.Request(at=pb.At(time=min(max(when, 0), MAX_POSITION))))
+        except FutureVersion as error:
+            raise FutureVersion.of_time(when, error.newest) from error
+        return response.version
 
     async def time_of(self, version: int) -> int | None:
         """See `Backend.time_of`."""

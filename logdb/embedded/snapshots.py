@@ -60,7 +60,7 @@ class Snapshots:
         """The newest version not younger than `when` (ns since the epoch). Raises VersionTrimmed, FutureVersion."""
         newest = self._machine.version()
         if when > time.time_ns():
-            raise FutureVersion(f"of the time {when / 1e9:.3f} (seconds since the epoch)", newest)
+            raise FutureVersion.of_time(when, newest)
         return self.at(min(self._machine.log.last_at_time(when), newest))
 
     def time_of(self, version: int) -> int | None:

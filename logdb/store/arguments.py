@@ -27,7 +27,7 @@ def checked_keys(keys: Iterable[bytes]) -> list[bytes]:
     """The keys as a list. Raises KeyTooLarge."""
     checked = listed(keys, "keys")
     for key in checked:
-        if key.__class__ is not bytes or not key:
+        if key.__class__ is not bytes or not 0 < len(key) <= MAX_KEY_BYTES:
             check_key(key)
     return checked
 

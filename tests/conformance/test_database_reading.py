@@ -51,6 +51,34 @@ def test_the_newest_value_wins_and_a_deleted_key_is_absent(world: World) -> None
     assert world.disturb()[b"gone"] == b"again"
 
 
+def test_a_key_that_is_too_long_to_exist_is_refused_by_every_read(world: World) -> None:
+    """Some answered that there is none, a server said that nothing was written, and a cluster did not answer."""
+    world.db.put(b"k", b"1")
+    db, long = world.disturb(), bytes(logdb.MAX_KEY_BYTES + 1)
+    snapshot = db.at()
+    for read in (
+        lambda: db.get(long),
+        lambda: db[long],
+        lambda: long in db,
+        lambda: db.multi_get([b"k", long]),
+        lambda: snapshot.get(long),
+        lambda: snapshot.multi_get([b"k", long]),
+        lambda: db.history(long),
+        lambda: db.run(lambda txn: txn.get(long)),
+        lambda: db.run(lambda txn: txn.multi_get([b"k", long])),
+    ):
+        with pytest.raises(logdb.KeyTooLarge, match="8,193 bytes, the limit is 8,192; nothing was done"):
+            read()
+    assert db.get(long[1:]) is None
+
+
+def test_a_time_beyond_all_clocks_is_named_as_it_was_given(world: World) -> None:
+    """In the years that a message cannot carry, too."""
+    for when, named in ((1e10, "10000000000.000"), (1e30, "253402300799.000")):
+        with pytest.raises(logdb.FutureVersion, match=f"version of the time {named} "):
+            world.db.at(time=when)
+
+
 def test_multi_get_returns_one_snapshot_and_its_version(world: World) -> None:
     version = world.db.multi_put({b"a": b"1", b"b": LARGE, b"c": b"3"})
     world.db.delete(b"c")
