@@ -35,6 +35,9 @@ TURN_KEYS: Final = 1_000
 BATCH_KEYS: Final = 100
 """Number of keys that a batch of a scan, or a change, counts as."""
 
+VERSION_KEYS: Final = 5
+"""Number of keys that a version of a history counts as: the value of an older one may be read from the log."""
+
 
 class LoopBudget:
     """How many keys the coroutines of one event loop may still read before they yield to the loop."""
@@ -249,7 +252,7 @@ class CoroutineBackend(AsyncBackend):
     def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
         """See `Backend.history`."""
         kind = Items if self.embedded.cold is None else SlowItems
-        return kind(self.embedded.history(key, at), self.budget, 1)
+        return kind(self.embedded.history(key, at), self.budget, VERSION_KEYS)
 
     def _is_cold(self, at: int) -> bool:
         """Whether a version is read from the cold tier."""

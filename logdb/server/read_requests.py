@@ -22,7 +22,7 @@ from logdb.wire.database_codec import PAGE_BYTES, PAGE_KEYS, PAGE_RANGES, PART_B
 from logdb.wire.proto import database_pb2 as pb
 
 PAGE_S: Final = 0.002
-"""Processor time after which a page of a scan ends, if there are other streams."""
+"""Processor time after which a page of a scan or a history ends, if there are other streams."""
 ROW_BYTES: Final = 32
 """Size of a row, a key or a version in a page beside its bytes."""
 
@@ -93,8 +93,7 @@ class ReadRequests:
         version, holder = self._leases.begin_page(scan.lease, scan.at if scan.HasField("at") else None)
         rows = pb.Rows()
         try:
-            max_s = PAGE_S if self._share.has_company else math.inf
-            self._read_range(rows, requested, version, scan.reverse, PAGE_BYTES, max_s)
+            self._read_range(rows, requested, version, scan.reverse, PAGE_BYTES, self._page_ends())
         finally:
             self._leases.end_page(scan.lease, holder, rows.more)
         return pb.Response(version=version, rows=rows)
@@ -115,6 +114,10 @@ class ReadRequests:
             self._leases.end_page(arguments.lease, holder, more)
         return pb.Response(version=version, multi_rows=found)
 
+    def _page_ends(self) -> float:
+        """The processor time at which a page ends that begins now."""
+        return thread_time() + PAGE_S if self._share.has_company else math.inf
+
     def _version_of(self, arguments: pb.MultiGet | pb.MultiScan) -> int | None:
         """The version that is requested; None: the newest. Raises VersionTrimmed."""
         if arguments.snapshot_of:
@@ -122,13 +125,12 @@ class ReadRequests:
         return arguments.at if arguments.HasField("at") else None
 
     def _read_range(
-        self, rows: pb.Rows, requested: ScanRange, version: int, reverse: bool, max_bytes: int, max_s: float = math.inf
+        self, rows: pb.Rows, requested: ScanRange, version: int, reverse: bool, max_bytes: int, ends: float = math.inf
     ) -> int:
         """Put the rows of a range into a page; returns their size there."""
         start, end, limit = requested
         size = 0
         batches = self._database.scan(start, end, version, reverse=reverse, limit=limit)
-        ends = thread_time() + max_s
 
         def in_time() -> Iterator[Rows]:
             for batch in batches:
@@ -158,10 +160,10 @@ class ReadRequests:
             version, holder = database.version() if at is None else self._leases.readable(at), None
         entries = pb.Entries()
         try:
-            size = 0
+            size, ends = 0, self._page_ends()
             found = database.history(history.key, version)
             for index, (written, value) in enumerate(found):
-                if size >= PAGE_BYTES:
+                if size >= PAGE_BYTES or (index and thread_time() > ends):
                     entries.more = True
                     break
                 if value is None:

@@ -114,21 +114,24 @@ class KeyMap:
                 self.active.insert(key, version, value)
             elif self.written_version(key, version) != version:
                 # A rebuild after a trim, which removed the version's own record. No layer may hide a newer version.
-                at = LAST_VERSION
-                while (entry := self.written(key, at)) is not None and entry[0] > version:
-                    self.active.insert(key, entry[0], entry[1])
-                    at = entry[0] - 1
+                self._copy_newer(key, version)
                 self.active.insert(key, version, value)
             self.active.move(key, version, gsn, value)
 
     def replace(self, key: bytes, version: int, value: Value) -> None:
         """Replace the value of a version, in whatever layer it is."""
-        at = LAST_VERSION
-        while (entry := self.written(key, at)) is not None and entry[0] > version:
-            if not self.active.has(key, entry[0]):  # no layer may hide a newer version
-                self.active.insert(key, entry[0], entry[1])
-            at = entry[0] - 1
+        self._copy_newer(key, version)
         self.active.insert(key, version, value)
+
+    def _copy_newer(self, key: bytes, version: int) -> None:
+        """Copy the versions after `version` into `active`: no layer may hide a newer version."""
+        at, entry = LAST_VERSION, self.active.newest.get(key)
+        while entry is not None:
+            at, entry = entry[0] - 1, entry[2]
+        for found in self._written_to(key, at):
+            if found[0] <= version:
+                return
+            self.active.insert(key, found[0], self._loaded(key, found)[1])
 
     # ---- points
 
@@ -147,6 +150,11 @@ class KeyMap:
     def written(self, key: bytes, at: int) -> Entry | None:
         """As `entry`, without range deletes."""
         return self._loaded(key, self._found_written(key, at))
+
+    @overload
+    def _loaded(self, key: bytes, found: Entry | Row) -> Entry: ...
+    @overload
+    def _loaded(self, key: bytes, found: Entry | Row | None) -> Entry | None: ...
 
     def _loaded(self, key: bytes, found: Entry | Row | None) -> Entry | None:
         if isinstance(found, Row):
@@ -175,7 +183,7 @@ class KeyMap:
         row = checkpoint.row(key, at)
         if row is None:
             return None
-        return row if row.value is None and row.kind == LIVE else (row.version, row.value, None)
+        return _found_in(row)
 
     @overload
     def get(self, key: bytes, at: int, *, whole: Literal[True] = True) -> bytes | None: ...
@@ -251,15 +259,58 @@ class KeyMap:
         return 0 if row is None else row.version
 
     def history(self, key: bytes, at: int, floor: int) -> Iterator[tuple[int, bytes | None]]:
-        """(version, value) of the key, newest first, from version `at` back to the one that is live at `floor`."""
-        while (entry := self.entry(key, at)) is not None:
-            version, value, _ = entry
-            if version <= floor and value is None:
+        """(version, value) of the key, newest first, from version `at` back to the one that is live at `floor`.
+
+        Takes time in proportion to the number of versions that it returns, and once to that of the newer ones.
+        """
+        deletions = self.deletions  # before a layer is read, see above
+        for found in self._written_to(key, at):
+            written = found[0]
+            while deletions is not None and (deleted := deletions.newest(key, at)) > written:
+                if deleted <= floor:
+                    return
+                yield deleted, None
+                at = deleted - 1
+            if written <= floor and not isinstance(found, Row) and found[1] is None:
                 return
-            yield version, self.values.load(value)
-            if version <= floor:
+            yield written, self._value_of(key, found)
+            if written <= floor:
                 return
-            at = version - 1
+            at = written - 1
+        while deletions is not None and (deleted := deletions.newest(key, at)) > floor:
+            yield deleted, None
+            at = deleted - 1
+
+    def _value_of(self, key: bytes, found: Entry | Row) -> bytes | None:
+        """The value of a version that `_written_to` has returned, perhaps long ago."""
+        try:
+            return self.values.load(self._loaded(key, found)[1])
+        except Trimmed:  # a compaction moved the value after it was looked up
+            entry = self.written(key, found[0])
+            return self.values.load(None if entry is None else entry[1])
+
+    def _written_to(self, key: bytes, at: int) -> Iterator[Entry | Row]:
+        """The versions of a key up to `at`, newest first, without range deletes; a row if its value must be read from
+        the log. Each layer's chain is walked once: to find each version from the newest one is quadratic.
+
+        A lower layer is taken only after the one above was read to its end (MAP-3).
+        """
+        for overlay in self._overlays():
+            entry = overlay.entry(key, at)
+            while entry is not None:
+                yield entry
+                at = entry[0] - 1
+                entry = entry[2]
+        checkpoint = self.checkpoint
+        while checkpoint is not None and (row := checkpoint.row(key, at)) is not None:
+            yield _found_in(row)
+            at = row.version - 1
+
+    def _overlays(self) -> Iterator[Overlay]:
+        """The layers in memory, the lower one as it is after the upper one was read."""
+        yield self.active
+        if (frozen := self.frozen) is not None:
+            yield frozen
 
     # ---- ranges
 
@@ -484,10 +535,9 @@ class KeyMap:
         """(version, value, GSN of a record with a copy or 0) of all retained versions up to `at`, newest first, without
         range deletes."""
         moved = self.active.moved.get(key, {})
-        while (entry := self.written(key, at)) is not None:
-            version, value, _ = entry
+        for found in self._written_to(key, at):
+            version, value, _ = self._loaded(key, found)
             yield version, value, moved[version][0] if version in moved else 0
-            at = version - 1
 
     def insert(self, key: bytes, version: int, value: Value, copy: int) -> None:
         """Add a version of another map, as returned by its `versions`."""
@@ -528,6 +578,11 @@ class KeyMap:
                 while entry[2] is not None:
                     assert entry[0] > entry[2][0], f"MAP-1: {key!r} has {entry[2][0]} after {entry[0]}"
                     entry = entry[2]
+
+
+def _found_in(row: Row) -> Entry | Row:
+    """An entry with the row's version and value; the row if its value must be read from the log."""
+    return row if row.value is None and row.kind == LIVE else (row.version, row.value, None)
 
 
 def _first_rows(bound: bytes | None, limit: int | None) -> int:

@@ -467,3 +467,27 @@ def test_pages_of_scans_are_short_while_others_wait(served: Served, monkeypatch:
         assert (len(alone.keys), alone.more) == (3_000, False)
 
     run(test())
+
+
+def test_pages_of_histories_are_short_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All versions are still returned, once and in order."""
+    monkeypatch.setattr(read_requests, "PAGE_S", 0.0)
+
+    async def first_page() -> pb.Entries:
+        async with Raw(served.address) as raw:
+            return (await raw.ask(pb.Request(history=pb.History(key=b"k"))))[0].entries
+
+    async def test() -> None:
+        async with await logdb.aio.connect(served.address) as db:
+            written = [(await db.put(b"k", b"%d" % number), b"%d" % number) for number in range(100)]
+            page = await first_page()
+            assert page.more
+            assert 0 < len(page.versions) < 100
+            async with Raw(served.address, client=2):
+                assert [(entry.version, entry.value) async for entry in db.history(b"k")] == written[::-1]
+        while served.server.load().streams:
+            await asyncio.sleep(0.005)
+        alone = await first_page()
+        assert (len(alone.versions), alone.more) == (100, False)
+
+    run(test())
