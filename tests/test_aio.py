@@ -347,6 +347,17 @@ async def scans(db: logdb.aio.Database) -> None:
         assert [key async for key, _ in db.scan(prefix=b"k1")]
 
 
+async def scans_of_nothing(db: logdb.aio.Database) -> None:
+    old = await db.at(1)
+    assert [row async for row in old.scan(b"gone")] == []
+    assert [row async for row in old.scan(b"gone", limit=1)] == []
+    assert await old.multi_scan([(b"gone", None)]) == [[]]
+
+
+async def large_multi_gets(db: logdb.aio.Database) -> None:
+    assert not await db.multi_get([b"no%d" % number for number in range(20_000)])
+
+
 async def multi_scans(db: logdb.aio.Database) -> None:
     for _ in range(50):
         assert len(await db.multi_scan([(b"k1", b"k2"), (b"k3", b"k4"), (b"k5", None), (b"x", None)])) == 4
@@ -363,7 +374,19 @@ async def changes(db: logdb.aio.Database) -> None:
             break
 
 
-READS = [gets, large_gets, multi_gets, transactions, snapshots, scans, multi_scans, histories, changes]
+READS = [
+    gets,
+    large_gets,
+    multi_gets,
+    transactions,
+    snapshots,
+    scans,
+    scans_of_nothing,
+    multi_scans,
+    large_multi_gets,
+    histories,
+    changes,
+]
 
 
 @pytest.mark.parametrize("reads", READS, ids=[reads.__name__ for reads in READS])
@@ -377,6 +400,8 @@ def test_reads_let_others_have_their_turn(
             await db.put(b"large", bytes(1 << 20))
             await db.multi_put({b"k%d" % number: b"v" for number in range(100)})
             await asyncio.gather(*[db.put(b"c", b"%d" % number) for number in range(2_000)])
+            if reads is scans_of_nothing:
+                await db.multi_put({b"gone%d" % number: b"v" for number in range(5_000)})
             turns = await turns_of_others(reads, db)
             assert 10 <= turns <= 200
 

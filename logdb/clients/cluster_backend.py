@@ -19,7 +19,7 @@ from logdb.clients.cluster_feed import ClusterFeed
 from logdb.clients.cluster_tail import ClusterTail
 from logdb.clients.core_client import HostedClient, resolve, unwrap
 from logdb.clients.lazy_snapshot import LazySnapshotReader, RequestBackend
-from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
+from logdb.clients.pages import PageRows, RangePage, end_of, history_pages, multi_scan_pages, scan_pages
 from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
@@ -622,7 +622,8 @@ def scan(read: Ask, requested: ScanRange, at: int | None, *, reverse: bool) -> A
     async def page(rest: ScanRange, at: int | None) -> RangePage:
         start, end, limit = rest
         rows = next(sizes)
-        return RangePage(*await read(calls.Scan(start, end, reverse, rows if limit is None else min(rows, limit)), at))
+        found: calls.Page = await read(calls.Scan(start, end, reverse, rows if limit is None else min(rows, limit)), at)
+        return RangePage(found.version, found.rows, end_of(found.rows, reverse) if found.more else None)
 
     return scan_pages(page, requested, at, reverse=reverse)
 
@@ -632,15 +633,13 @@ async def multi_scan(
 ) -> list[list[tuple[bytes, bytes]]]:
     """The rows of each range, all of the version of the first page."""
 
-    async def page(
-        requested: list[ScanRange], at: int | None
-    ) -> tuple[int, Iterable[tuple[Sequence[tuple[bytes, bytes]], bool]]]:
+    async def page(requested: list[ScanRange], at: int | None) -> tuple[int, Iterable[PageRows]]:
         scans = [
             messages.Scan(start, end, reverse, MAX_ROWS if limit is None else min(limit, MAX_ROWS))
             for start, end, limit in requested
         ]
         found: calls.Pages = await read(calls.MultiScan(tuple(scans)), at)
-        return found.version, [(page.rows, page.more) for page in found.pages]
+        return found.version, [(page.rows, end_of(page.rows, reverse) if page.more else None) for page in found.pages]
 
     return await multi_scan_pages(page, ranges, at, reverse=reverse, max_ranges=MAX_RANGES)
 

@@ -18,20 +18,23 @@ Entry = tuple[int, bytes | None]
 
 
 class RangePage(NamedTuple):
-    """Rows of a range at a version. `more`: whether there may be more of them."""
+    """Rows of a range at a version. `rest`: the bound of its rest, the start, or the end when `reverse`; None: there is
+    none. A server may have found no rows up to there."""
 
     version: int
     rows: Sequence[Row]
-    more: bool
+    rest: bytes | None
 
 
 RequestRange = Callable[[ScanRange, int | None], Awaitable[RangePage]]
 """Requests a page of a range at a version; None: the newest."""
 RequestHistory = Callable[[int | None], Awaitable[tuple[Sequence[Entry], bool]]]
 """Requests a page of versions, from one on back (None: the newest); returns whether there may be more."""
-RequestRanges = Callable[[list[ScanRange], int | None], Awaitable[tuple[int, Iterable[tuple[Sequence[Row], bool]]]]]
-"""Requests the first rows of several ranges at a version; returns the version, and for each of the first ranges its
-rows and whether there may be more of them."""
+PageRows = tuple[Sequence[Row], bytes | None]
+"""The rows and the rest of a `RangePage`."""
+RequestRanges = Callable[[list[ScanRange], int | None], Awaitable[tuple[int, Iterable[PageRows]]]]
+"""Requests the first rows of several ranges at a version; returns the version, and a page of each of the first
+ranges."""
 
 
 async def scan_pages(
@@ -40,10 +43,10 @@ async def scan_pages(
     """Batches of the rows of a range, all of the version of the first page. Raises WireError."""
     rest: ScanRange | None = requested
     while rest is not None and rest.limit != 0:
-        at, rows, more = await request(rest, at)
+        at, rows, bound = await request(rest, at)
         for first in range(0, len(rows), BATCH_ROWS):
             yield list(rows[first : first + BATCH_ROWS])
-        rest = rest_of(rest, rows, reverse) if more else None
+        rest = None if bound is None else rest_of(rest, rows, bound, reverse)
 
 
 async def history_pages(request: RequestHistory, at: int | None) -> AsyncIterator[Entry]:
@@ -82,27 +85,35 @@ class RangePages:
         """The first of the ranges that are not complete, without the rows that have come."""
         return [requested for _, requested in self._left[:max_ranges]]
 
-    def take(self, pages: Iterable[tuple[Sequence[Row], bool]]) -> None:
-        """Add (rows, whether there may be more) of the first of the ranges that are left. Raises WireError."""
+    def take(self, pages: Iterable[PageRows]) -> None:
+        """Add pages of the first of the ranges that are left. Raises WireError."""
         answered, unfinished = 0, []
-        for rows, more in pages:
+        for rows, bound in pages:
             if answered == len(self._left):
                 raise WireError("a page has more ranges than were requested")
             index, requested = self._left[answered]
             answered += 1
             self.rows[index] += rows
-            if more and (rest := rest_of(requested, rows, self._reverse)).limit != 0:
+            if bound is not None and (rest := rest_of(requested, rows, bound, self._reverse)).limit != 0:
                 unfinished.append((index, rest))
         if self._left and not answered:
             raise WireError("a page of ranges is empty, and not the last")
         self._left = unfinished + self._left[answered:]
 
 
-def rest_of(requested: ScanRange, rows: Sequence[Row], reverse: bool) -> ScanRange:
-    """The rest of a range after the rows of a page that is not the last. Raises WireError."""
+def rest_of(requested: ScanRange, rows: Sequence[Row], bound: bytes, reverse: bool) -> ScanRange:
+    """The rest of a range after a page with these rows and the rest at `bound`. Raises WireError if the page does not
+    advance: a loop over such pages would not end."""
+    start, end, limit = requested
+    if (end is not None and bound >= end) if reverse else bound <= (start or b""):
+        raise WireError("a page of a range is empty, and not the last")
+    left = None if limit is None else max(limit - len(rows), 0)
+    return ScanRange(start, bound, left) if reverse else ScanRange(bound, end, left)
+
+
+def end_of(rows: Sequence[Row], reverse: bool) -> bytes:
+    """The bound of the rest of a range after its last row so far. Raises WireError if there is none."""
     if not rows:
         raise WireError("a page of rows is empty, and not the last")
-    start, end, limit = requested
     last = rows[-1][0]
-    left = None if limit is None else max(limit - len(rows), 0)
-    return ScanRange(start, last, left) if reverse else ScanRange(last + b"\0", end, left)
+    return last if reverse else last + b"\0"

@@ -11,7 +11,15 @@ from typing import Any, Final
 from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
 from logdb.clients.lazy_snapshot import RequestBackend
-from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, rest_of, scan_pages
+from logdb.clients.pages import (
+    PageRows,
+    RangePage,
+    end_of,
+    history_pages,
+    multi_scan_pages,
+    rest_of,
+    scan_pages,
+)
 from logdb.clients.server_connection import Answer, ServerConnection
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, VersionTrimmed
 from logdb.store.key_map import Rows
@@ -183,11 +191,13 @@ class RemoteBackend(RequestBackend):
         async def page(requested: ScanRange, at: int | None) -> RangePage:
             start, end, limit = requested
             lease.is_open = True
-            request = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease.number)
+            request = pb.Scan(
+                start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease.number, resumes=True
+            )
             response = await self.connection.call(pb.Request(scan=request))
             rows = response.rows
             lease.is_open = rows.more
-            return RangePage(response.version, list(zip(rows.keys, rows.values, strict=True)), rows.more)
+            return RangePage(response.version, *_page_rows(rows, reverse))
 
         try:
             async for batch in scan_pages(page, ScanRange(start, end, limit), at, reverse=reverse):
@@ -201,14 +211,14 @@ class RemoteBackend(RequestBackend):
         """See `Backend.multi_scan`."""
         lease = PageLease(self)
 
-        async def page(
-            requested: list[ScanRange], at: int | None
-        ) -> tuple[int, list[tuple[list[tuple[bytes, bytes]], bool]]]:
+        async def page(requested: list[ScanRange], at: int | None) -> tuple[int, list[PageRows]]:
             lease.is_open = True  # the server does not know whether there are more ranges than in the request
-            request = pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse, lease=lease.number)
+            request = pb.MultiScan(
+                ranges=ranges_to(requested), at=at, reverse=reverse, lease=lease.number, resumes=True
+            )
             response = await self.connection.call(pb.Request(multi_scan=request))
-            pages = _pages_of(response)
-            is_last = len(pages) == len(requested) and not any(more for _, more in pages)
+            pages = _pages_of(response, reverse)
+            is_last = len(pages) == len(requested) and all(rest is None for _, rest in pages)
             lease.is_open = not is_last or len(ranges) > PAGE_RANGES
             return response.version, pages
 
@@ -292,12 +302,11 @@ class RemoteBackend(RequestBackend):
     ) -> list[list[tuple[bytes, bytes]]]:
         """See `RequestBackend.first_multi_scan`: one journey for the first page."""
 
-        async def page(
-            requested: list[ScanRange], at: int | None
-        ) -> tuple[int, list[tuple[list[tuple[bytes, bytes]], bool]]]:
-            request = pb.Request(multi_scan=pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse))
+        async def page(requested: list[ScanRange], at: int | None) -> tuple[int, list[PageRows]]:
+            scan = pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse, resumes=True)
+            request = pb.Request(multi_scan=scan)
             response = await (self._begin_and_read(work, request) if at is None else self.connection.call(request))
-            return response.version, _pages_of(response)
+            return response.version, _pages_of(response, reverse)
 
         return await multi_scan_pages(page, ranges, None, reverse=reverse, max_ranges=PAGE_RANGES)
 
@@ -305,10 +314,10 @@ class RemoteBackend(RequestBackend):
         self, work: Workspace, requested: ScanRange, *, reverse: bool
     ) -> tuple[list[tuple[bytes, bytes]], ScanRange | None]:
         """See `RequestBackend.first_page`: one journey."""
-        request = pb.Request(multi_scan=pb.MultiScan(ranges=ranges_to([requested]), reverse=reverse))
-        ((rows, more),) = _pages_of(await self._begin_and_read(work, request))
-        rest = rest_of(requested, rows, reverse) if more else None
-        return rows, None if rest is None or rest.limit == 0 else rest
+        request = pb.Request(multi_scan=pb.MultiScan(ranges=ranges_to([requested]), reverse=reverse, resumes=True))
+        ((rows, bound),) = _pages_of(await self._begin_and_read(work, request), reverse)
+        rest = None if bound is None else rest_of(requested, rows, bound, reverse)
+        return list(rows), None if rest is None or rest.limit == 0 else rest
 
     async def _begin_and_read(self, work: Workspace, request: pb.Request) -> pb.Response:
         """Take a transaction's snapshot and send a read at it, without waiting in between: the answer to the read."""
@@ -657,9 +666,15 @@ def _write_request(
     return request, large
 
 
-def _pages_of(response: pb.Response) -> list[tuple[list[tuple[bytes, bytes]], bool]]:
-    """Of each range its rows, and whether there are more."""
-    return [(list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges]
+def _pages_of(response: pb.Response, reverse: bool) -> list[PageRows]:
+    return [_page_rows(rows, reverse) for rows in response.multi_rows.ranges]
+
+
+def _page_rows(page: pb.Rows, reverse: bool) -> PageRows:
+    rows = list(zip(page.keys, page.values, strict=True))
+    if not page.more:
+        return rows, None
+    return rows, page.rest if page.HasField("rest") else end_of(rows, reverse)
 
 
 def _page_of(keys: list[bytes]) -> list[bytes]:

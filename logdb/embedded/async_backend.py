@@ -34,6 +34,8 @@ TURN_KEYS: Final = 1_000
 """Number of keys (or KiB) read before the loop runs other coroutines; takes about a millisecond."""
 BATCH_KEYS: Final = 100
 """Number of keys that a batch of a scan, or a change, counts as."""
+PASSED_KEYS: Final = 500
+"""The same for an empty batch: keys that do not exist take the longest."""
 
 VERSION_KEYS: Final = 5
 """Number of keys that a version of a history counts as: the value of an older one may be read from the log."""
@@ -132,7 +134,7 @@ class Items(Generic[T]):
     async def __anext__(self) -> T:
         for item in self._items:
             budget = self._budget
-            budget.left -= self._keys
+            budget.left -= self._keys if item else PASSED_KEYS
             if budget.left < 0:
                 await budget.end()
             return item
@@ -211,6 +213,8 @@ class CoroutineBackend(AsyncBackend):
         """See `Backend.multi_get`."""
         if at is not None and self._is_cold(at):
             return await asyncio.to_thread(self.embedded.multi_get, keys, at)
+        if len(keys) > TURN_KEYS:
+            return await self._multi_get_in_turns(keys, at)
         answer = self.embedded.multi_get(keys, at)
         budget = self.budget
         found = answer[1]
@@ -218,6 +222,16 @@ class CoroutineBackend(AsyncBackend):
         if budget.left < 0:
             await budget.end()
         return answer
+
+    async def _multi_get_in_turns(self, keys: list[bytes], at: int | None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        holder, found = object(), list[tuple[bytes, bytes]]()
+        version = self.embedded.snapshots.begin(holder, read_only=True) if at is None else at
+        try:
+            for first in range(0, len(keys), TURN_KEYS):
+                found += (await self.multi_get(keys[first : first + TURN_KEYS], version))[1]
+        finally:
+            self.embedded.end(holder)
+        return version, found
 
     def scan(
         self,

@@ -16,7 +16,8 @@ from logdb.store.ranges import ScanRange
 from logdb.store.records import Place
 
 SHORT_ROWS: Final = 256
-"""A scan with a limit of at most this many rows is read in one step, without a lease."""
+"""A scan with a limit of at most this many rows is read in one step, without a lease, unless it passes many keys that
+do not exist."""
 
 
 class Reads:
@@ -125,7 +126,7 @@ class Reads:
         """Batches of (key, value) of [start, end) at a version, in order. Ends after `limit` rows; the last batch may
         have more.
 
-        With a small limit, all rows are read now, which needs no lease.
+        With a small limit, the rows are read now, which needs no lease, unless that may take long.
         """
         machine = self.machine
         if at is not None or machine.closed or machine.read_only:
@@ -143,6 +144,8 @@ class Reads:
             if at is not None or not isinstance(error, Trimmed):
                 raise machine.explained(error, version) from error
         else:
+            if rows is None:
+                return self._range(start, end, version, reverse, limit, at is None)
             if version >= coordinator.floor:
                 return (rows,)
             if at is not None:

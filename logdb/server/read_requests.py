@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import islice
 from time import thread_time
@@ -13,7 +12,7 @@ from logdb.embedded.large_values import OutgoingValue
 from logdb.embedded.snapshots import Holder
 from logdb.server.leases import StreamLeases
 from logdb.server.outbox import Outbox
-from logdb.store.key_map import Rows
+from logdb.store.key_map import Passed, Rows
 from logdb.store.limits import check_key
 from logdb.store.ranges import ScanRange, key_range
 from logdb.transport.unread_answers import StreamAnswers
@@ -22,7 +21,11 @@ from logdb.wire.database_codec import PAGE_BYTES, PAGE_KEYS, PAGE_RANGES, PART_B
 from logdb.wire.proto import database_pb2 as pb
 
 PAGE_S: Final = 0.002
-"""Processor time after which a page of a scan or a history ends, if there are other streams."""
+"""Processor time after which a page ends, if there are other streams."""
+ALONE_S: Final = 0.05
+"""The same if there are none: the server also accepts streams, and signals."""
+KEYS_A_LOOK: Final = 32
+"""Number of keys that are read between two looks at the time."""
 ROW_BYTES: Final = 32
 """Size of a row, a key or a version in a page beside its bytes."""
 
@@ -70,7 +73,10 @@ class ReadRequests:
         try:
             found: dict[bytes, bytes] = {}
             size = done = 0
+            ends = self._page_ends()
             for key in keys:
+                if done and not done % KEYS_A_LOOK and thread_time() > ends:
+                    break
                 done += 1
                 value = database.get(key, version)
                 if value is not None:
@@ -93,22 +99,22 @@ class ReadRequests:
         version, holder = self._leases.begin_page(scan.lease, scan.at if scan.HasField("at") else None)
         rows = pb.Rows()
         try:
-            self._read_range(rows, requested, version, scan.reverse, PAGE_BYTES, self._page_ends())
+            self._read_range(rows, requested, version, scan, PAGE_BYTES, self._page_ends())
         finally:
             self._leases.end_page(scan.lease, holder, rows.more)
         return pb.Response(version=version, rows=rows)
 
     def multi_scan(self, _: pb.Request, arguments: pb.MultiScan) -> pb.Response:
-        """The rows of the first ranges, as many as fit into a page."""
+        """The rows of the first ranges, as many as fit into a page, of one at least."""
         requested = [_range_of(each) for each in arguments.ranges[:PAGE_RANGES]]
         version, holder = self._leases.begin_page(arguments.lease, self._version_of(arguments))
-        found, left, more = pb.MultiRows(), PAGE_BYTES, True
+        found, left, more, ends = pb.MultiRows(), PAGE_BYTES, True, self._page_ends()
         try:
             for each in requested:
-                if left <= 0:
+                if found.ranges and (left <= 0 or thread_time() > ends):
                     break
                 rows = found.ranges.add()
-                left -= ROW_BYTES + self._read_range(rows, each, version, arguments.reverse, left)
+                left -= ROW_BYTES + self._read_range(rows, each, version, arguments, left, ends)
             more = len(found.ranges) < len(arguments.ranges) or any(rows.more for rows in found.ranges)
         finally:
             self._leases.end_page(arguments.lease, holder, more)
@@ -116,7 +122,7 @@ class ReadRequests:
 
     def _page_ends(self) -> float:
         """The processor time at which a page ends that begins now."""
-        return thread_time() + PAGE_S if self._share.has_company else math.inf
+        return thread_time() + (PAGE_S if self._share.has_company else ALONE_S)
 
     def _version_of(self, arguments: pb.MultiGet | pb.MultiScan) -> int | None:
         """The version that is requested; None: the newest. Raises VersionTrimmed."""
@@ -125,17 +131,27 @@ class ReadRequests:
         return arguments.at if arguments.HasField("at") else None
 
     def _read_range(
-        self, rows: pb.Rows, requested: ScanRange, version: int, reverse: bool, max_bytes: int, ends: float = math.inf
+        self,
+        rows: pb.Rows,
+        requested: ScanRange,
+        version: int,
+        scan: pb.Scan | pb.MultiScan,
+        max_bytes: int,
+        ends: float,
     ) -> int:
-        """Put the rows of a range into a page; returns their size there."""
+        """Put the rows of a range into a page; returns their size there. `ends`: the processor time after which no
+        other batch is read. A client that does not resume gets a row nevertheless."""
         start, end, limit = requested
-        size = 0
-        batches = self._database.scan(start, end, version, reverse=reverse, limit=limit)
+        size, rest = 0, None
+        batches = self._database.scan(start, end, version, reverse=scan.reverse, limit=limit)
+        is_whole = isinstance(batches, tuple)
 
         def in_time() -> Iterator[Rows]:
+            nonlocal rest
             for batch in batches:
+                rest = batch.rest if isinstance(batch, Passed) else None
                 yield batch
-                if thread_time() > ends:
+                if not is_whole and thread_time() > ends and (scan.resumes or rows.keys):
                     rows.more = True
                     return
 
@@ -148,6 +164,8 @@ class ReadRequests:
             size += len(key) + len(value) + ROW_BYTES
         if not isinstance(batches, tuple):
             batches.close()
+        if rows.more and scan.resumes and rest is not None:
+            rows.rest = rest
         return size
 
     def history(self, _: pb.Request, history: pb.History) -> pb.Response:

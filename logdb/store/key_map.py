@@ -41,11 +41,25 @@ FEW_ABOVE = 4
 """Inserting one row into a sorted list takes as long as sorting this number of rows with it."""
 KEY_OF, VALUE_OF = itemgetter(0), itemgetter(1)
 
+FIRST_BATCHES = 6
+"""Number of batches after which the first rows of a range are not read at once."""
+
 Rows = Iterable[tuple[bytes, bytes]]
 """(key, value) in order, for one iteration."""
 Batches = Generator[Rows, None, None] | tuple[list[tuple[bytes, bytes]]]
 """The rows of a scan. A tuple has all of them in one batch, which was read at once and has no more than the limit."""
 LAST_VERSION = (1 << 64) - 1
+
+
+class Passed(list[tuple[bytes, bytes]]):
+    """An empty batch: the scan has passed keys that do not exist, and goes on. `rest`: the bound of the rest of its
+    range: its start, or its end when `reverse`."""
+
+    __slots__ = ("rest",)
+
+    def __init__(self, rest: bytes) -> None:
+        super().__init__()
+        self.rest = rest
 
 
 class Changed(NamedTuple):
@@ -319,28 +333,34 @@ class KeyMap:
     ) -> Generator[Rows, None, None]:
         """Batches of (key, value) of the keys that exist in [start, end) at version `at`, in order.
 
-        Ends after at least `limit` (1 or more) rows; the last batch may have more.
+        Ends after at least `limit` (1 or more) rows; the last batch may have more. No batch takes long: where nothing
+        exists, `Passed` follows `Passed`.
         """
         bound, active, is_begun = end if reverse else start, self.active, False
         if active.gaps:
-            start, end = self._after_gap(start, end, at, reverse)
-        max_rows = _first_rows(start if reverse else end, limit)
-        for number, rows in enumerate(self._batches(start, end, at, reverse, limit, max_rows)):
-            if rows:
-                if number and not is_begun:
-                    active.note_gap(bound, reverse, rows[0][0], at)
+            start, end = self._after_gaps(start, end, at, reverse)
+        max_rows, has_passed = _first_rows(start if reverse else end, limit), False
+        for rows in self._batches(start, end, at, reverse, limit, max_rows):
+            if not is_begun and isinstance(rows, Passed):
+                has_passed = True
+                active.note_gap(bound, reverse, rows.rest, at)
+            elif not is_begun:
                 is_begun = True
-                yield rows
+                if has_passed:
+                    active.note_gap(bound, reverse, rows[0][0], at)
+            yield rows
 
     def _batches(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int | None, max_rows: int
     ) -> Generator[list[tuple[bytes, bytes]], None, None]:
-        """The batches of `scan`, the first one of about `max_rows`, with those that are empty."""
+        """The batches of `scan`, the first one of about `max_rows`."""
         left = limit
         while True:
             rows, rest = self._batch(start, end, at, reverse, max_rows)
-            count = len(rows)
-            yield rows
+            if count := len(rows):
+                yield rows
+            elif rest is not None:
+                yield Passed(rest)
             if rest is None:
                 return
             if left is not None:
@@ -356,21 +376,31 @@ class KeyMap:
 
     def first(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int
-    ) -> list[tuple[bytes, bytes]]:
-        """The first `limit` rows of `scan`, read at once."""
+    ) -> list[tuple[bytes, bytes]] | None:
+        """The first `limit` rows of `scan`, read at once; None if that may take long, as many keys do not exist."""
         max_rows = limit if limit <= BOUNDED_ROWS else _first_rows(start if reverse else end, limit)
         bound, active = end if reverse else start, self.active
         if active.gaps:
-            start, end = self._after_gap(start, end, at, reverse)
+            start, end = self._after_gaps(start, end, at, reverse)
         rows, rest = self._batch(start, end, at, reverse, max_rows)
         if rest is not None and len(rows) < limit:
             start, end, is_gap = (start, rest, not rows) if reverse else (rest, end, not rows)
             left = limit - len(rows)
-            for batch in self._batches(start, end, at, reverse, left, min(4 * max_rows, left)):
+            for number, batch in enumerate(self._batches(start, end, at, reverse, left, min(4 * max_rows, left))):
+                if number == FIRST_BATCHES:
+                    return None
                 rows += batch
             if is_gap and rows:
                 active.note_gap(bound, reverse, rows[0][0], at)
         return rows if len(rows) <= limit else rows[:limit]
+
+    def _after_gaps(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
+    ) -> tuple[bytes | None, bytes | None]:
+        """The range without the gaps at its beginning: a scan in pages has noted one for each of its pages."""
+        while (rest := self._after_gap(start, end, at, reverse)) != (start, end):
+            start, end = rest
+        return start, end
 
     def _after_gap(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool

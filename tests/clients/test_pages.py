@@ -12,7 +12,7 @@ import pytest
 
 import logdb
 from logdb.clients.cluster_backend import ClusterBackend
-from logdb.clients.pages import RangePage, RangePages, history_pages, scan_pages
+from logdb.clients.pages import PageRows, RangePage, RangePages, history_pages, scan_pages
 from logdb.clients.server_connection import ServerConnection
 from logdb.store.ranges import ScanRange
 from logdb.wire.database_codec import PAGE_RANGES
@@ -142,22 +142,24 @@ def test_remaining_rows_are_requested_again() -> None:
     pages = RangePages(RANGES, reverse=False)
     assert pages.left(2) == RANGES[:2]
     assert pages.left(9) == [*RANGES[:2], RANGES[3]]
-    pages.take([([ROW], True), ([ROW], True)])
+    pages.take([([ROW], b"b\0"), ([ROW], b"b\0")])
     assert pages.left(9) == [ScanRange(b"b\0", b"c", None), ScanRange(b"b\0", None, 1), RANGES[3]]
-    pages.take([([], False), ([(b"c", b"2")], True)])
-    assert pages.left(9) == [RANGES[3]], "the second range has a limit of two rows"
-    pages.take([([], False)])
+    pages.take([([], b"b1"), ([(b"c", b"2")], b"c\0")])
+    assert pages.left(9) == [ScanRange(b"b1", b"c", None), RANGES[3]], "the second range has a limit of two rows"
+    pages.take([([], None)])
+    assert pages.left(9) == [RANGES[3]]
+    pages.take([([], None)])
     assert pages.left(9) == []
     assert pages.rows == [[ROW], [ROW, (b"c", b"2")], [], []]
     backwards = RangePages(RANGES[:1], reverse=True)
-    backwards.take([([ROW], True)])
+    backwards.take([([ROW], b"b")])
     assert backwards.left(9) == [ScanRange(b"a", b"b", None)]
 
 
 @pytest.mark.parametrize(
-    "answer", [[], [([], True)], [([ROW], False)] * 4], ids=["nothing", "an empty page and more", "too many ranges"]
+    "answer", [[], [([], b"a")], [([ROW], None)] * 4], ids=["nothing", "a page that stands", "too many ranges"]
 )
-def test_an_invalid_page_is_rejected(answer: list[tuple[list[tuple[bytes, bytes]], bool]]) -> None:
+def test_an_invalid_page_is_rejected(answer: list[PageRows]) -> None:
     with pytest.raises(WireError):
         RangePages(RANGES, reverse=False).take(answer)
 
@@ -171,7 +173,7 @@ def test_a_scan_continues_after_the_last_row_at_the_version_of_the_first_page() 
 
     async def page(requested: ScanRange, at: int | None) -> RangePage:
         requests.append((requested, at))
-        return RangePage(7, [(b"%d" % len(requests), b"v")], len(requests) < 3)
+        return RangePage(7, [(b"%d" % len(requests), b"v")], b"%d\0" % len(requests) if len(requests) < 3 else None)
 
     assert len(asyncio.run(_listed(scan_pages(page, ScanRange(b"0", None, 9), None, reverse=False)))) == 3
     assert requests == [
@@ -185,7 +187,7 @@ def test_an_empty_page_that_is_not_the_last_is_rejected() -> None:
     """From a server and from a mapping server: a loop over such pages would not end."""
 
     async def rows(requested: ScanRange, at: int | None) -> RangePage:
-        return RangePage(7, [], True)
+        return RangePage(7, [], b"")
 
     async def entries(at: int | None) -> tuple[list[tuple[int, bytes | None]], bool]:
         return [], True

@@ -469,6 +469,68 @@ def test_pages_of_scans_are_short_while_others_wait(served: Served, monkeypatch:
     run(test())
 
 
+NOWHERE = ["deleted", "deleted as a range", "newer than the snapshot"]
+
+
+@pytest.mark.parametrize("why", NOWHERE)
+def test_pages_without_rows_are_short_while_others_wait(
+    served: Served, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """A scan that found nothing kept the others waiting until its end."""
+    monkeypatch.setattr(read_requests, "PAGE_S", 0.0)
+    rows = {b"k%05d" % number: b"v" for number in range(1_500)}
+    there = {b"a": b"1", b"k01000+": b"2", b"z": b"3"}
+
+    async def test() -> None:
+        async with await logdb.aio.connect(served.address) as db, Raw(served.address, client=2) as raw:
+            await db.multi_put(there)
+            before = await db.at()
+            await db.multi_put(rows)
+            if why == "deleted":
+                await db.multi_put(dict.fromkeys(rows))
+            elif why == "deleted as a range":
+                await db.delete_prefix(b"k")
+                await db.put(b"k01000+", b"2")
+            view = before if why == NOWHERE[2] else await db.at()
+            scan = {"start": b"k", "at": view.version, "resumes": True}
+            for reverse in (False, True):
+                page = (await raw.ask(pb.Request(scan=pb.Scan(reverse=reverse, end=b"l", **scan))))[0].rows
+                assert (list(page.keys), page.more) == ([], True)
+                assert b"k" < page.rest < b"l"
+            several = pb.MultiScan(ranges=[pb.ScanRange(start=b"k")] * 3, at=view.version, resumes=True)
+            (first,) = (await raw.ask(pb.Request(multi_scan=several)))[0].multi_rows.ranges
+            assert (list(first.keys), first.more) == ([], True)
+            scan.pop("resumes")
+            page = (await raw.ask(pb.Request(scan=pb.Scan(**scan))))[0].rows
+            assert list(page.keys) == [b"k01000+"], "a client that does not resume"
+            for limit in (None, 1):
+                for reverse in (False, True):
+                    expected = sorted(there.items(), reverse=reverse)[:limit]
+                    assert [row async for row in view.scan(reverse=reverse, limit=limit)] == expected
+                    ranges = [(None, None), (b"k", b"k009"), (b"b", b"y")]
+                    found = await view.multi_scan(ranges, reverse=reverse, limit=limit)
+                    assert found == [expected, [], [(b"k01000+", b"2")]]
+            async with db.transaction() as txn:
+                assert [row async for row in txn.scan(b"z")] == [(b"z", b"3")]
+                assert (await txn.multi_scan([(b"k", b"k009"), (b"z", None)]))[1] == [(b"z", b"3")]
+
+    run(test())
+
+
+def test_pages_of_keys_are_short_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_requests, "PAGE_S", 0.0)
+    rows = {b"k%05d" % number: b"v" for number in range(1_000)}
+
+    async def test() -> None:
+        async with await logdb.aio.connect(served.address) as db, Raw(served.address, client=2) as raw:
+            await db.multi_put(rows)
+            page = (await raw.ask(pb.Request(multi_get=pb.MultiGet(keys=list(rows)))))[0].values
+            assert 0 < len(page.values) < 100
+            assert await db.multi_get(list(rows)) == rows
+
+    run(test())
+
+
 def test_pages_of_histories_are_short_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """All versions are still returned, once and in order."""
     monkeypatch.setattr(read_requests, "PAGE_S", 0.0)

@@ -38,6 +38,7 @@ from logdb.store.records import (
 )
 from logdb.store.values import Values
 from tests.harness.forks import in_child
+from tests.store.test_gaps import first_rows
 
 LOG_ID = b"i" * 16
 KEYS = sorted(
@@ -242,7 +243,7 @@ class Machine:
             limit = draw.randrange(1, 6)
             assert list(itertools.chain(*key_map.scan(low, high, at, False, limit)))[:limit] == inside[:limit]
             assert list(itertools.chain(*key_map.scan(low, high, at, True, limit)))[:limit] == inside[::-1][:limit]
-            assert list(key_map.first(low, high, at, True, 3))[:3] == inside[::-1][:3]
+            assert first_rows(key_map, low, high, at, True, 3) == inside[::-1][:3]
             assert key_map.get_many(KEYS, at) == [model.value(key, at) for key in KEYS]
             for key in draw.sample(KEYS, 5):
                 assert key_map.get(key, at) == model.value(key, at)

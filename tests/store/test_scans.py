@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -15,12 +16,14 @@ from typing import Any
 import pytest
 
 import logdb
+from logdb.log import MemoryLog
 from logdb.store import key_map
 from logdb.store.checkpoint import Checkpoint
-from logdb.store.key_map import KeyMap
+from logdb.store.key_map import MAX_ROWS, KeyMap, Passed
 from logdb.store.ordered_keys import BLOCK_KEYS, OrderedKeys
 from logdb.store.overlay import BURY_AFTER, Overlay
 from logdb.store.range_deletions import NOTHING
+from logdb.store.values import Values
 from tests.harness.opening import host_of
 
 KEYS = [b"%05d" % number for number in range(2_000)]
@@ -299,3 +302,36 @@ def test_ordered_keys_agree_with_a_sorted_list() -> None:
             limit = draw.choice((0, 1, 10, 2_500, 100_000))
             assert ordered.between(start, end, False, limit) == inside[:limit]
             assert ordered.between(start, end, True, limit) == inside[::-1][:limit]
+
+
+@pytest.mark.parametrize("layer", ["active", "frozen", "checkpoint"])
+@pytest.mark.parametrize("why", ["deleted", "deleted as a range", "newer"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_that_finds_nothing_says_where_it_is(tmp_path: Path, layer: str, why: str, reverse: bool) -> None:
+    """Its caller can stop, or let others have their turn, after each few keys."""
+    log, count = MemoryLog(), 5_000
+    checkpoint = Checkpoint(tmp_path / "map", b"i" * 16)
+    key_map = KeyMap(Values(log.read_record), checkpoint)
+    keys = [b"k%05d" % number for number in range(count)]
+    key_map.apply(2, dict.fromkeys(keys, b"v"))
+    is_range = why == "deleted as a range"
+    key_map.apply(3, {} if is_range else dict.fromkeys(keys), [(b"k", b"l")] if is_range else [])
+    if layer != "active":
+        checkpoint.begin(3)
+        for _ in checkpoint.write(key_map.freeze()):
+            pass
+        if layer == "checkpoint":
+            checkpoint.finish(3, [])
+            key_map.thaw()
+    at = 1 if why == "newer" else 3
+    assert key_map.first(None, None, at, reverse, 1) in (None, [])
+    positions = []
+    for batch in key_map.scan(None, None, at, reverse):
+        assert isinstance(batch, Passed)
+        positions.append(batch.rest)
+    looked_at = [bisect_left(keys, position) for position in positions]
+    assert looked_at == sorted(looked_at, reverse=reverse)
+    assert all(0 < abs(after - before) <= MAX_ROWS for before, after in pairwise(looked_at))
+    is_skipped = is_range and layer == "checkpoint"  # it has nothing from after the deletion
+    assert is_skipped or len(positions) >= count // MAX_ROWS
+    checkpoint.close()

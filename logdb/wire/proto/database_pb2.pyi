@@ -147,20 +147,22 @@ class MultiGet(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., at: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot_of: _Optional[int] = ...) -> None: ...
 
 class Scan(_message.Message):
-    __slots__ = ("start", "end", "at", "reverse", "limit", "lease")
+    __slots__ = ("start", "end", "at", "reverse", "limit", "lease", "resumes")
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     REVERSE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    RESUMES_FIELD_NUMBER: _ClassVar[int]
     start: bytes
     end: bytes
     at: int
     reverse: bool
     limit: int
     lease: int
-    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., limit: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
+    resumes: bool
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., limit: _Optional[int] = ..., lease: _Optional[int] = ..., resumes: _Optional[bool] = ...) -> None: ...
 
 class ScanRange(_message.Message):
     __slots__ = ("start", "end", "limit")
@@ -173,18 +175,20 @@ class ScanRange(_message.Message):
     def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class MultiScan(_message.Message):
-    __slots__ = ("ranges", "at", "reverse", "lease", "snapshot_of")
+    __slots__ = ("ranges", "at", "reverse", "lease", "snapshot_of", "resumes")
     RANGES_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     REVERSE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_OF_FIELD_NUMBER: _ClassVar[int]
+    RESUMES_FIELD_NUMBER: _ClassVar[int]
     ranges: _containers.RepeatedCompositeFieldContainer[ScanRange]
     at: int
     reverse: bool
     lease: int
     snapshot_of: int
-    def __init__(self, ranges: _Optional[_Iterable[_Union[ScanRange, _Mapping]]] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., lease: _Optional[int] = ..., snapshot_of: _Optional[int] = ...) -> None: ...
+    resumes: bool
+    def __init__(self, ranges: _Optional[_Iterable[_Union[ScanRange, _Mapping]]] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., lease: _Optional[int] = ..., snapshot_of: _Optional[int] = ..., resumes: _Optional[bool] = ...) -> None: ...
 
 class History(_message.Message):
     __slots__ = ("key", "at", "lease")
@@ -457,14 +461,16 @@ class Values(_message.Message):
     def __init__(self, values: _Optional[_Iterable[bytes]] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Rows(_message.Message):
-    __slots__ = ("keys", "values", "more")
+    __slots__ = ("keys", "values", "more", "rest")
     KEYS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     values: _containers.RepeatedScalarFieldContainer[bytes]
     more: bool
-    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ...) -> None: ...
+    rest: bytes
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ..., rest: _Optional[bytes] = ...) -> None: ...
 
 class MultiRows(_message.Message):
     __slots__ = ("ranges",)

@@ -704,7 +704,7 @@ def read_each_page_at_the_newest_version(
 @planted(RangePages, "take", seed=3)
 def drop_the_rest_of_a_truncated_range(right: Any, pages: RangePages, found: Any) -> None:
     """A range that did not fit in a page is treated as complete."""
-    right(pages, [(rows, False) for rows, _ in found])
+    right(pages, [(rows, None) for rows, _ in found])
 
 
 # ---- retention

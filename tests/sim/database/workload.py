@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import logdb
-from logdb.clients.pages import RangePages
+from logdb.clients.pages import RangePages, end_of
 from logdb.cluster import messages
 from logdb.cluster.client import requests
 from logdb.cluster.messages import Consistency
@@ -632,7 +632,7 @@ class Application:
             rows = self.draw.choice((2, 1_000))
             scans = tuple([messages.Scan(start, end, reverse, rows) for start, end, _ in left])
             found = self._expect(op, (yield requests.MultiScan(scans, consistency, version)), requests.Pages)
-            pages.take((page.rows, page.more) for page in found.pages)
+            pages.take((page.rows, end_of(page.rows, reverse) if page.more else None) for page in found.pages)
             consistency, version = SNAPSHOT, found.version
         found_rows = [{key: row for key, row in rows if not is_of_retention(key)} for rows in pages.rows]
         op.scans.update(zip(spans, found_rows, strict=True))
