@@ -19,7 +19,7 @@ from logdb.clients.cluster_feed import ClusterFeed
 from logdb.clients.cluster_tail import ClusterTail
 from logdb.clients.core_client import HostedClient, resolve, unwrap
 from logdb.clients.lazy_snapshot import LazySnapshotReader, RequestBackend
-from logdb.clients.pages import PageRows, RangePage, end_of, history_pages, multi_scan_pages, scan_pages
+from logdb.clients.pages import PageRows, RangePage, history_pages, multi_scan_pages, scan_pages
 from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
@@ -249,7 +249,7 @@ class ClusterBackend(RequestBackend):
 
         async def read(request: calls.Scan, at: int | None) -> calls.Page:
             page: calls.Page = await self.read(request, at)
-            if page.more:
+            if page.rest is not None:
                 self.lease(holder, page.version)
             return page
 
@@ -267,7 +267,7 @@ class ClusterBackend(RequestBackend):
 
         async def read(request: calls.MultiScan, at: int | None) -> calls.Pages:
             pages: calls.Pages = await self.read(request, at)
-            if len(pages.pages) < len(request.scans) or any(page.more for page in pages.pages):
+            if len(pages.pages) < len(request.scans) or any(page.rest is not None for page in pages.pages):
                 self.lease(holder, pages.version)
             return pages
 
@@ -623,7 +623,7 @@ def scan(read: Ask, requested: ScanRange, at: int | None, *, reverse: bool) -> A
         start, end, limit = rest
         rows = next(sizes)
         found: calls.Page = await read(calls.Scan(start, end, reverse, rows if limit is None else min(rows, limit)), at)
-        return RangePage(found.version, found.rows, end_of(found.rows, reverse) if found.more else None)
+        return RangePage(*found)
 
     return scan_pages(page, requested, at, reverse=reverse)
 
@@ -639,7 +639,7 @@ async def multi_scan(
             for start, end, limit in requested
         ]
         found: calls.Pages = await read(calls.MultiScan(tuple(scans)), at)
-        return found.version, [(page.rows, end_of(page.rows, reverse) if page.more else None) for page in found.pages]
+        return found.version, [(page.rows, page.rest) for page in found.pages]
 
     return await multi_scan_pages(page, ranges, at, reverse=reverse, max_ranges=MAX_RANGES)
 

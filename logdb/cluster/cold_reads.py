@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
-from logdb.cluster.mapping_server.query_executor import answer_from
+from logdb.cluster.mapping_server.query_executor import Budget, answer_from
 from logdb.cluster.messages import (
     COLD_SHARD,
     AtTime,
@@ -221,7 +221,7 @@ class ColdReader:
             finally:
                 if view.is_broken:
                     self._views.drop(name)
-            return answer_from(view.map, view.floor, question, version, recall.max_bytes), view.floor
+            return answer_from(view.map, view.floor, question, version, Budget(recall.max_bytes)), view.floor
 
     def _check_order(self, number: int, log_id: bytes) -> None:
         """DBS-21: a segment continues the one before it."""

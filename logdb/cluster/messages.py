@@ -177,10 +177,11 @@ class Entries(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """(key, value) in the order of the question. `more`: there may be others after the last one."""
+    """(key, value) in the order of the question. `rest`: the bound of the rest of the range, its start, or its end when
+    `reverse`; None: there is none. There may be no rows before it."""
 
     rows: tuple[tuple[bytes, Value], ...]
-    more: bool
+    rest: bytes | None
 
 
 class MultiRows(NamedTuple):

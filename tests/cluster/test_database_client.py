@@ -522,10 +522,10 @@ def test_large_values_are_read_from_their_shards() -> None:
     client = Client()
     call = client.call(calls.Scan())
     ((_, read),) = client.reads()
-    client.answer(read.number, 6, Rows(((b"a", b"1"), (b"b", PLACE)), True))
+    client.answer(read.number, 6, Rows(((b"a", b"1"), (b"b", PLACE)), b"b\0"))
     assert client.asks_log(log.Read) == [log.Read(4, 2, size=5_000)]
     client.log_answers(log.Read, LogRecord(4, 40, VALUE, LARGE))
-    assert client.answers[call] == calls.Page(6, ((b"a", b"1"), (b"b", LARGE)), True)
+    assert client.answers[call] == calls.Page(6, ((b"a", b"1"), (b"b", LARGE)), b"b\0")
 
 
 def test_large_values_of_several_ranges_are_put_where_they_belong() -> None:
@@ -534,16 +534,16 @@ def test_large_values_of_several_ranges_are_put_where_they_belong() -> None:
     call = client.call(calls.MultiScan(scans))
     ((_, read),) = client.reads()
     assert read.question == MultiScan(scans)
-    second = Rows(((b"b", PLACE), (b"c", b"2")), True)
-    client.answer(read.number, 6, MultiRows((Rows(((b"a", b"1"),), False), second)))
+    second = Rows(((b"b", PLACE), (b"c", b"2")), b"c\0")
+    client.answer(read.number, 6, MultiRows((Rows(((b"a", b"1"),), None), second)))
     client.log_answers(log.Read, Trimmed(4, 7))
     client.log_answers(log.Tail, 9)
     ((_, read),) = client.reads()
     assert (read.consistency, read.version, read.applied) == (Consistency.SNAPSHOT, 6, 9)
     moved = second._replace(rows=((b"b", PLACE._replace(gsn=8)), (b"c", b"2")))
-    client.answer(read.number, 6, MultiRows((Rows(((b"a", b"1"),), False), moved)))
+    client.answer(read.number, 6, MultiRows((Rows(((b"a", b"1"),), None), moved)))
     client.log_answers(log.Read, LogRecord(8, 40, VALUE, LARGE))
-    pages = calls.Page(6, ((b"a", b"1"),), False), calls.Page(6, ((b"b", LARGE), (b"c", b"2")), True)
+    pages = calls.Page(6, ((b"a", b"1"),), None), calls.Page(6, ((b"b", LARGE), (b"c", b"2")), b"c\0")
     assert client.answers[call] == calls.Pages(6, pages)
 
 

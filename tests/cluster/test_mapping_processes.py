@@ -107,9 +107,9 @@ def everything(client: Application, version: int) -> list[tuple[bytes, bytes]]:
     while True:
         page = client.call(Scan(start, None, False, 1_000, Consistency.SNAPSHOT, version))
         rows += page.rows
-        if not page.more:
+        if page.rest is None:
             return rows
-        start = page.rows[-1][0] + b"\0"
+        start = page.rest
 
 
 def covered(processes: Processes, name: str, version: int) -> None:

@@ -8,9 +8,11 @@ import pytest
 
 import logdb
 from logdb.cluster.mapping_server import read_queue, verdict_subscriptions
+from logdb.cluster.mapping_server.query_executor import BATCH_BYTES
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
+    Answers,
     AtTime,
     AwaitedTransaction,
     AwaitVerdicts,
@@ -47,15 +49,18 @@ from logdb.log.contract import Record, Trimmed
 from logdb.log.engine import ENGINES, engine_of
 from logdb.node.roles import roles_of
 from logdb.store.records import (
+    COMMIT,
     COMPACTION,
     DECISION,
     PIN,
     VALUE,
+    Commit,
     Compaction,
     Decision,
     Place,
     decode_decision,
     digest,
+    encode_commit,
     encode_compaction,
     encode_decision,
     encode_pin,
@@ -173,10 +178,10 @@ def test_pages_of_ranges_and_histories_end_where_they_should() -> None:
     place = Place(3, 7, len(LARGE), digest(LARGE))
     records: list[Record] = [commit(number, {b"%d" % number: b"v"}) for number in (1, 2)]
     server = Server(*records, (VALUE, LARGE), commit(4, {b"2": place}), commit(5, {b"3": b"w"}), answer_bytes=2_000)
-    assert server.ask(Scan(None, None, False, 2)) == Rows(((b"1", b"v"), (b"2", place)), True)
-    assert server.ask(Scan(b"2", None, False, 9)) == Rows(((b"2", place),), True), "the large value fills the page"
-    assert server.ask(Scan(None, b"3", True, 1)) == Rows(((b"2", place),), True)
-    assert server.ask(Scan(b"21", None, False, 9)) == Rows(((b"3", b"w"),), False)
+    assert server.ask(Scan(None, None, False, 2)) == Rows(((b"1", b"v"), (b"2", place)), b"2\0")
+    assert server.ask(Scan(b"2", None, False, 9)) == Rows(((b"2", place),), b"2\0"), "the large value fills the page"
+    assert server.ask(Scan(None, b"3", True, 1)) == Rows(((b"2", place),), b"2")
+    assert server.ask(Scan(b"21", None, False, 9)) == Rows(((b"3", b"w"),), None)
     assert server.ask(History(b"2", 1)) == Versions(((4, place),), True)
     assert server.ask(History(b"2", 1), SNAPSHOT, 3) == Versions(((2, b"v"),), True)
 
@@ -186,15 +191,67 @@ def test_the_ranges_of_a_multi_scan_end_where_they_should() -> None:
     records: list[Record] = [commit(number, {b"%d" % number: b"v"}) for number in (1, 2)]
     server = Server(*records, (VALUE, LARGE), commit(4, {b"2": place}), commit(5, {b"3": b"w"}), answer_bytes=2_000)
     several = MultiScan((Scan(None, b"2", False, 9), Scan(b"5", None, False, 9), Scan(None, b"4", True, 1)))
-    ends = Rows(((b"1", b"v"),), False), Rows((), False)
-    assert server.ask(several) == MultiRows((*ends, Rows(((b"3", b"w"),), True)))
-    assert server.ask(several, SNAPSHOT, 2) == MultiRows((*ends, Rows(((b"2", b"v"),), True)))
+    ends = Rows(((b"1", b"v"),), None), Rows((), None)
+    assert server.ask(several) == MultiRows((*ends, Rows(((b"3", b"w"),), b"3")))
+    assert server.ask(several, SNAPSHOT, 2) == MultiRows((*ends, Rows(((b"2", b"v"),), b"2")))
     large, small = Scan(b"2", None, False, 9), Scan(b"1", b"2", False, 9)
-    assert server.ask(MultiScan((large, small))) == MultiRows((Rows(((b"2", place),), True), ends[0]))
+    assert server.ask(MultiScan((large, small))) == MultiRows((Rows(((b"2", place),), b"2\0"), ends[0]))
     assert server.ask(MultiScan(())) == MultiRows(())
     assert len(server.ask(MultiScan((small,) * 600)).ranges) < 100, "an answer ends after its bytes"
     roomy = Server(*records, answer_bytes=1 << 20)
     assert len(roomy.ask(MultiScan((small,) * 600)).ranges) == MAX_RANGES
+
+
+def server_with_nothing(why: str, **config: Any) -> Server:
+    """Three keys at version 1, and 6,000 keys between them that do not exist at version 3, or not yet at version 1."""
+    keys = [b"k%05d" % number for number in range(6_000)]
+    there = {b"a": b"1", b"k03000+": b"2", b"z": b"3"}
+    records = [commit(1, there), commit(2, dict.fromkeys(keys, b"v")), commit(3, dict.fromkeys(keys))]
+    if why == "deleted as a range":
+        records[2] = (COMMIT, encode_commit(Commit(1, 3, {b"k03000+": b"2"}, deletes=[(b"k", b"l")])))
+    return Server(*records, **config)
+
+
+@pytest.mark.parametrize("why", ["deleted", "deleted as a range", "newer"])
+def test_keys_that_do_not_exist_count_as_bytes_of_a_page(why: str) -> None:
+    """One page passed them all, while the server answered no other client."""
+    at, server = 1 if why == "newer" else 3, server_with_nothing(why, answer_bytes=3 * BATCH_BYTES)
+    expected = ((b"a", b"1"), (b"k03000+", b"2"), (b"z", b"3"))
+    for reverse in (False, True):
+        rows: tuple[Any, ...] = ()
+        bounds: list[bytes] = []
+        page = Rows((), b"")
+        while page.rest is not None:
+            bound = page.rest or None
+            scan = Scan(None, bound, True, 9) if reverse else Scan(bound, None, False, 9)
+            page = server.ask(scan, SNAPSHOT, at)
+            rows += page.rows
+            bounds += [] if page.rest is None else [page.rest]
+        assert rows == (expected[::-1] if reverse else expected)
+        assert len(bounds) > 2
+        assert bounds == sorted(set(bounds), reverse=reverse)
+    several = MultiScan((Scan(b"k", b"l", False, 9), Scan(None, b"b", False, 9)))
+    (first,) = server.ask(several, SNAPSHOT, at).ranges
+    assert (first.rows, first.rest is None) == ((), False)
+
+
+def test_scans_that_find_nothing_take_turns() -> None:
+    """Ten of them in one message took one event, and a read that was sent again was answered twice."""
+    server = server_with_nothing("newer", answer_bytes=3 * BATCH_BYTES)
+    reads = tuple([Read(number, SNAPSHOT, 1, Scan(b"k", None, False, 9)) for number in range(1, 11)])
+    for _ in range(3):
+        server.give("greedy", Reads(reads))
+    server.give("other", Reads((Read(1, SNAPSHOT, 1, Get((b"a",))),)))
+    answered = [(to, len(message.answers)) for to, message in server.take(Answers)]
+    assert sum([count for to, count in answered if to == "greedy"]) <= 4, "one for each event"
+    order = list[tuple[str, int]]()
+    for _ in range(20):
+        server.wait(1)
+        order += [(to, one.number) for to, message in server.take(Answers) for one in message.answers]
+    assert order.index(("other", 1)) <= 1
+    later = [number for to, number in order if to == "greedy"]
+    assert sorted(later) == sorted(set(later)), "each once"
+    assert set(later) >= set(range(4, 11))
 
 
 def test_a_time_is_answered_when_its_version_is_applied() -> None:

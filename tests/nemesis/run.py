@@ -503,10 +503,9 @@ class Round:
         from the log."""
         rows: dict[bytes, bytes] = {}
         with self.servers.application_of(target) as application:
-            page = calls.Page(version, (), True)
-            while page.more:
-                start = page.rows[-1][0] + b"\0" if page.rows else None
-                page = application.call(calls.Scan(start, consistency=calls.SNAPSHOT, version=version))
+            page = calls.Page(version, (), b"")
+            while page.rest is not None:
+                page = application.call(calls.Scan(page.rest or None, consistency=calls.SNAPSHOT, version=version))
                 rows.update(page.rows)
         return _in_history_form(rows)
 

@@ -109,7 +109,7 @@ class ReadClient:
         def on_answer(version: int, rows: messages.Rows) -> None:
             def on_values(values: list[bytes | None]) -> None:
                 found = tuple(zip([key for key, _ in rows.rows], values, strict=True))
-                self._context.answer(pending.call, calls.Page(version, found, rows.more))  # type: ignore[arg-type]
+                self._context.answer(pending.call, calls.Page(version, found, rows.rest))  # type: ignore[arg-type]
 
             same = request._replace(consistency=calls.SNAPSHOT, version=version)
             self._fetch(
@@ -127,7 +127,7 @@ class ReadClient:
             def on_values(values: list[bytes | None]) -> None:
                 rest = iter(values)
                 pages = [
-                    calls.Page(version, tuple([(key, next(rest)) for key, _ in rows.rows]), rows.more)  # type: ignore[misc]
+                    calls.Page(version, tuple([(key, next(rest)) for key, _ in rows.rows]), rows.rest)  # type: ignore[misc]
                     for rows in found.ranges
                 ]
                 self._context.answer(pending.call, calls.Pages(version, tuple(pages)))

@@ -69,11 +69,12 @@ class Scan(NamedTuple):
 
 
 class Page(NamedTuple):
-    """(key, value) at `version`, in order. `more`: there may be others after the last one."""
+    """(key, value) at `version`, in order. `rest`: the bound of the rest of the range, its start, or its end when
+    `reverse`; None: there is none. There may be no rows before it."""
 
     version: int
     rows: tuple[tuple[bytes, bytes], ...]
-    more: bool
+    rest: bytes | None
 
 
 class MultiScan(NamedTuple):

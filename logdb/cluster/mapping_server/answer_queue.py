@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from logdb.cluster.mapping_server.cold_queue import ColdQueue, ParkedRead
 from logdb.cluster.mapping_server.config import MappingConfig
-from logdb.cluster.mapping_server.query_executor import answer, bytes_of
+from logdb.cluster.mapping_server.query_executor import Budget, answer, bytes_of
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import (
     Aborted,
@@ -37,7 +36,8 @@ PAGES: Final = frozenset({Aborted, ColdCommits, ColdValue, History, MultiScan, S
 class AnswerQueue:
     """Answers reads from the replica, at most about `config.answer_bytes` in one event.
 
-    The reads beyond that are queued by client, and the clients are answered in turn, in later events. `answered`: the
+    The reads beyond that are queued by client, and the clients are answered in turn, in later events. Keys that a scan
+    has passed count as bytes, too. `answered`: the
     number of reads answered. `is_suspended`: the replica has no state yet, so every read is rejected with Busy.
     `cold`: the reads that the cold tier answers.
     """
@@ -48,7 +48,8 @@ class AnswerQueue:
         self.answered = 0
         self.is_suspended = False
         self._bytes_left = self._max_bytes
-        self._queues: dict[Address, deque[ParkedRead]] = {}
+        # By client and number of the read: a client that has sent a read again wants one answer.
+        self._queues: dict[Address, dict[int, ParkedRead]] = {}
         self._answers: dict[Address, list[Answered]] = {}
         self._continue = Timer(self._answer_queued)
 
@@ -60,7 +61,7 @@ class AnswerQueue:
         """Reject all reads until `resume`: the queued ones and later ones."""
         self.is_suspended = True
         for client, queue in self._queues.items():
-            self._context.send(client, Busy(tuple([parked.read.number for parked in queue])))
+            self._context.send(client, Busy(tuple(queue)))
         self._queues.clear()
 
     def resume(self) -> None:
@@ -76,11 +77,13 @@ class AnswerQueue:
         if self._bytes_left > 0 and not self._queues and not self.is_suspended:
             self._answer_now(parked)
             return
-        is_page = type(parked.read.question) in PAGES
-        if self.is_suspended or (is_page and self.queued(parked.client) >= MAX_QUEUED_PAGES):
-            self._context.send(parked.client, Busy((parked.read.number,)))
+        number, is_page = parked.read.number, type(parked.read.question) in PAGES
+        queue = self._queues.get(parked.client, {})
+        is_full = is_page and number not in queue and len(queue) >= MAX_QUEUED_PAGES
+        if self.is_suspended or is_full:
+            self._context.send(parked.client, Busy((number,)))
             return
-        self._queues.setdefault(parked.client, deque()).append(parked)
+        self._queues.setdefault(parked.client, queue)[number] = parked
         self._context.set_timer(self._continue, self._context.now + 1)
 
     def put(self, parked: ParkedRead, version: int, result: Result) -> None:
@@ -109,7 +112,7 @@ class AnswerQueue:
         while queues and self._bytes_left > 0:
             client = next(iter(queues))
             queue = queues.pop(client)
-            self._answer_now(queue.popleft())
+            self._answer_now(queue.pop(next(iter(queue))))
             if queue:
                 queues[client] = queue
         if queues:
@@ -120,7 +123,9 @@ class AnswerQueue:
         version = self._replica.applied
         if read.consistency == Consistency.SNAPSHOT and type(read.question) is not Outcome:
             version = read.version
-        result = self.cold.of(parked, version, answer(self._replica, read.question, version, self._max_bytes))
+        budget = Budget(self._max_bytes)
+        result = self.cold.of(parked, version, answer(self._replica, read.question, version, budget))
+        self._bytes_left -= budget.looked
         if result is not None:
             self.put(parked, 0 if type(result) in (VersionTrimmedReply, NotReadable) else version, result)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from logdb.cluster.mapping_server.replica import Replica, size_of
 from logdb.cluster.messages import (
@@ -37,18 +37,39 @@ from logdb.cluster.messages import (
 )
 from logdb.log.requests import END
 from logdb.store.garbage import garbage_share
-from logdb.store.key_map import KeyMap
+from logdb.store.key_map import KeyMap, Passed
 from logdb.store.records import TxnId, Value
 from logdb.txn.measures import encode_measures, measures_of
 
+BATCH_BYTES: Final = 64 << 10
+"""A batch of a scan that is not its last counts as at least this size: however few of the keys exist, about 500 were
+looked at."""
+EMPTY_BYTES: Final = 512
+"""The same for a range without rows."""
 
-def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Result:
-    """The result as of version `at`, which the replica has applied; ranges end after about `max_bytes`."""
+
+class Budget:
+    """What an answer may cost. `left`: bytes. `looked`: how many of those spent are not in the result, but stand for
+    keys that were looked at."""
+
+    __slots__ = ("left", "looked")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.left, self.looked = max_bytes, 0
+
+    def look(self, size: int) -> None:
+        """Spend bytes that are not in the result."""
+        self.left -= size
+        self.looked += size
+
+
+def answer(replica: Replica, question: Question, at: int, budget: Budget) -> Result:
+    """The result as of version `at`, which the replica has applied; ranges end when the budget is spent."""
     coordinator = replica.coordinator
     if at < coordinator.floor or isinstance(question, ColdCommits | ColdValue):
         return VersionTrimmedReply(coordinator.floor)
     if isinstance(question, Get | Turn | Scan | MultiScan | History):
-        return answer_from(replica.map, coordinator.floor, question, at, max_bytes)
+        return answer_from(replica.map, coordinator.floor, question, at, budget)
     if isinstance(question, Outcome):
         return coordinator.outcome(TxnId(*question))
     if isinstance(question, Pins):
@@ -66,15 +87,15 @@ def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Res
 
 
 def answer_from(
-    key_map: KeyMap, floor: int, question: Get | Turn | Scan | MultiScan | History, at: int, max_bytes: int
+    key_map: KeyMap, floor: int, question: Get | Turn | Scan | MultiScan | History, at: int, budget: Budget
 ) -> Result:
     """As `answer`, from a map with the versions from `floor` on."""
     if isinstance(question, Scan):
-        return _rows(key_map, question, at, max_bytes)
+        return _rows(key_map, question, at, budget)
     if isinstance(question, MultiScan):
-        return _multi_rows(key_map, question, at, max_bytes)
+        return _multi_rows(key_map, question, at, budget)
     if isinstance(question, History):
-        return _versions(key_map, floor, question, at, max_bytes)
+        return _versions(key_map, floor, question, at, budget.left)
     keys = question.keys if isinstance(question, Get) else (question.key,)
     found = [key_map.entry(key, at) for key in keys]
     return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
@@ -89,25 +110,35 @@ def measures(replica: Replica) -> dict[str, Any]:
     return measures_of(replica.coordinator) | own
 
 
-def _rows(key_map: KeyMap, scan: Scan, at: int, max_bytes: int) -> Rows:
+def _rows(key_map: KeyMap, scan: Scan, at: int, budget: Budget) -> Rows:
     rows: list[tuple[bytes, Value]] = []
-    size = 0
+    in_batch = BATCH_BYTES
     for batch in key_map.scan(scan.start, scan.end, at, scan.reverse, scan.rows):
+        budget.look(max(BATCH_BYTES - in_batch, 0))  # of the batch before
+        in_batch = 0
         for key, value in batch:
             rows.append((key, value))
-            size += len(key) + size_of(value) + 16
-            if len(rows) >= scan.rows or size >= max_bytes:
-                return Rows(tuple(rows), True)
-    return Rows(tuple(rows), False)
+            size = len(key) + size_of(value) + 16
+            in_batch += size
+            budget.left -= size
+            if len(rows) >= scan.rows or budget.left <= 0:
+                return Rows(tuple(rows), key if scan.reverse else key + b"\0")
+        if isinstance(batch, Passed) and budget.left <= 0:
+            return Rows(tuple(rows), batch.rest)
+    if not rows:
+        budget.look(EMPTY_BYTES)
+    return Rows(tuple(rows), None)
 
 
-def _multi_rows(key_map: KeyMap, question: MultiScan, at: int, max_bytes: int) -> MultiRows:
+def _multi_rows(key_map: KeyMap, question: MultiScan, at: int, budget: Budget) -> MultiRows:
     ranges: list[Rows] = []
     for scan in question.scans[:MAX_RANGES]:
-        if max_bytes <= 0:
+        if budget.left <= 0:
             break
-        ranges.append(_rows(key_map, scan, at, max_bytes))
-        max_bytes -= bytes_of(ranges[-1])
+        of_range = Budget(budget.left)
+        ranges.append(_rows(key_map, scan, at, of_range))
+        budget.look(of_range.looked)
+        budget.left -= bytes_of(ranges[-1])
     return MultiRows(tuple(ranges))
 
 

@@ -206,12 +206,12 @@ class Entries(_message.Message):
     def __init__(self, entries: _Optional[_Union[VersionedValues, _Mapping]] = ...) -> None: ...
 
 class Rows(_message.Message):
-    __slots__ = ("rows", "more")
+    __slots__ = ("rows", "rest")
     ROWS_FIELD_NUMBER: _ClassVar[int]
-    MORE_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
     rows: KeyedValues
-    more: bool
-    def __init__(self, rows: _Optional[_Union[KeyedValues, _Mapping]] = ..., more: _Optional[bool] = ...) -> None: ...
+    rest: bytes
+    def __init__(self, rows: _Optional[_Union[KeyedValues, _Mapping]] = ..., rest: _Optional[bytes] = ...) -> None: ...
 
 class MultiRows(_message.Message):
     __slots__ = ("ranges",)

@@ -686,10 +686,11 @@ def refuse_versions_of_the_tier(right: Any, queue: ColdQueue, parked: ParkedRead
 
 @planted(query_executor, "_multi_rows", seed=7)
 def read_later_ranges_at_the_newest_version(
-    right: Any, key_map: KeyMap, request: messages.MultiScan, at: int, max_rows: int
+    right: Any, key_map: KeyMap, request: messages.MultiScan, at: int, budget: query_executor.Budget
 ) -> Any:
     """Only the first range is read at the requested version."""
-    found, now = right(key_map, request, at, max_rows), right(key_map, request, LAST_VERSION, max_rows)
+    again = query_executor.Budget(budget.left)
+    found, now = right(key_map, request, at, budget), right(key_map, request, LAST_VERSION, again)
     return messages.MultiRows((*found.ranges[:1], *now.ranges[1:]))
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import logdb
-from logdb.clients.pages import RangePages, end_of
+from logdb.clients.pages import RangePages
 from logdb.cluster import messages
 from logdb.cluster.client import requests
 from logdb.cluster.messages import Consistency
@@ -427,14 +427,14 @@ class Application:
             result = yield requests.Scan(start, end, reverse, self.draw.choice((2, 1_000)), consistency, version)
             page = self._expect(op, result, requests.Page)
             rows.update((key, value) for key, value in page.rows if not is_of_retention(key))
-            if not page.more:
+            if page.rest is None:
                 op.scans[span] = rows
                 return int(page.version)
             consistency, version = SNAPSHOT, page.version
             if reverse:
-                end = page.rows[-1][0]
+                end = page.rest
             else:
-                start = page.rows[-1][0] + b"\0"
+                start = page.rest
             if pause_ns:
                 yield Pause(int(self.draw.random() * pause_ns))
 
@@ -632,7 +632,7 @@ class Application:
             rows = self.draw.choice((2, 1_000))
             scans = tuple([messages.Scan(start, end, reverse, rows) for start, end, _ in left])
             found = self._expect(op, (yield requests.MultiScan(scans, consistency, version)), requests.Pages)
-            pages.take((page.rows, end_of(page.rows, reverse) if page.more else None) for page in found.pages)
+            pages.take((page.rows, page.rest) for page in found.pages)
             consistency, version = SNAPSHOT, found.version
         found_rows = [{key: row for key, row in rows if not is_of_retention(key)} for rows in pages.rows]
         op.scans.update(zip(spans, found_rows, strict=True))
