@@ -337,7 +337,7 @@ class KeyMap:
         exists, `Passed` follows `Passed`.
         """
         bound, active, is_begun = end if reverse else start, self.active, False
-        if active.gaps:
+        if active.gaps and (bound, reverse) in active.gaps:
             start, end = self._after_gaps(start, end, at, reverse)
         max_rows, has_passed = _first_rows(start if reverse else end, limit), False
         for rows in self._batches(start, end, at, reverse, limit, max_rows):
@@ -380,7 +380,7 @@ class KeyMap:
         """The first `limit` rows of `scan`, read at once; None if that may take long, as many keys do not exist."""
         max_rows = limit if limit <= BOUNDED_ROWS else _first_rows(start if reverse else end, limit)
         bound, active = end if reverse else start, self.active
-        if active.gaps:
+        if active.gaps and (bound, reverse) in active.gaps:
             start, end = self._after_gaps(start, end, at, reverse)
         rows, rest = self._batch(start, end, at, reverse, max_rows)
         if rest is not None and len(rows) < limit:
