@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pytest
+
+from logdb.cluster.mapping_server import sweeper
 from logdb.cluster.messages import SliceRequest
 from logdb.cores.effects import SECOND
 from logdb.log.contract import LogRecord, Record
@@ -12,6 +15,7 @@ from logdb.named_logs.layout import Layout, stored
 from logdb.named_logs.retention import Retention
 from logdb.retention.expiry import EXPIRING, with_expiry
 from logdb.retention.sweep import LABEL, TICK
+from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     COMMIT,
     VALUE,
@@ -168,3 +172,35 @@ def test_a_database_without_expiry_is_not_written() -> None:
     servers.go_on(30)
     assert servers.sweeps() == []
     assert servers.rows(TICK, TICK + b"\0") == []
+
+
+def test_keys_that_do_not_exist_are_passed_in_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other event was handled while a sweep looked for rows among them."""
+    monkeypatch.setattr(sweeper, "BATCHES_AT_ONCE", 2)
+    in_events = [0]
+    scan, fire = KeyMap.scan, Server.fire
+
+    def counting(key_map: KeyMap, *given: Any) -> Iterator[Any]:
+        for batch in scan(key_map, *given):
+            in_events[-1] += 1
+            yield batch
+
+    def firing(server: Server, *given: Any) -> Any:
+        in_events.append(0)
+        return fire(server, *given)
+
+    low = EXPIRING.range()[0]
+    gone = [low + b"%05d" % number for number in range(5_000)]
+    servers = Servers(
+        commit(1, dict.fromkeys(gone, b"")),
+        commit(2, dict.fromkeys(gone)),
+        expiring(3, {b"a": b"1"}, 0.1),
+        *[commit(number, {b"x": b""}) for number in range(4, 20)],
+    )
+    monkeypatch.setattr(KeyMap, "scan", counting)
+    monkeypatch.setattr(Server, "fire", firing)
+    servers.go_on(3)
+    assert 2 <= max(in_events) <= 4
+    assert sum(in_events) > 20
+    monkeypatch.undo()
+    assert servers.rows(b"a", b"b") == []

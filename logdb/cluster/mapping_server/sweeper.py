@@ -7,7 +7,8 @@ before it, so usually one of them sweeps.
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from logdb.cluster.log_adapter import LogAdapter
@@ -17,11 +18,14 @@ from logdb.cores.context import ClientContext, Timer
 from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, NotOfThisShard
 from logdb.retention.sweep import LABEL, TICK, Scan, Steps, Sweeper, TimeOf, Write, Written
+from logdb.store.key_map import Rows
 from logdb.store.records import COMMIT, Commit, Place, TxnId, encode_commit
 from logdb.txn.validation import Reason
 
 SCANS_AT_ONCE: Final = 50
 """Number of scans after which other events are handled."""
+BATCHES_AT_ONCE: Final = 16
+"""The same for batches of one scan, which may pass many keys that do not exist."""
 TURNS: Final = 3
 """A server waits this number of sweeps for each server before it."""
 
@@ -88,17 +92,42 @@ class RetentionSweeper:
             if isinstance(request, TimeOf):
                 self._call(calls.Read(request.version, self._shard), self._timed)
                 return
-            answer = self._rows(request)
-            places = [value for _, value in answer if isinstance(value, Place)] if request.whole else []
-            if places:
-                self._read(answer, places)
+            answer = []
+            at = self._replica.applied
+            batches = self._replica.map.scan(request.start, request.end, at, request.reverse, request.limit)
+            if not self._scan(request, at, batches, answer):
                 return
-        number = self._number
-        self._context.set_timer(Timer(lambda: self._continue(number, answer)), self._context.now + 1)
+        self._later(lambda: self._step(answer))
 
-    def _continue(self, number: int, answer: Any) -> None:
-        if number == self._number:
-            self._step(answer)
+    def _scan(self, request: Scan, at: int, batches: Iterator[Rows], rows: list[tuple[bytes, Any]]) -> bool:
+        """Add the batches of a scan to `rows`. Returns whether the answer is complete now; else the sweep continues
+        later."""
+        for number, batch in enumerate(batches, 1):
+            rows.extend(batch)
+            if number == BATCHES_AT_ONCE:
+                self._later(partial(self._scan_on, request, at, batches, rows))
+                return False
+        del rows[request.limit :]
+        places = [value for _, value in rows if isinstance(value, Place)] if request.whole else []
+        if places:
+            self._read(rows, places)
+        return not places
+
+    def _scan_on(self, request: Scan, at: int, batches: Iterator[Rows], rows: list[tuple[bytes, Any]]) -> None:
+        if self._replica.coordinator.floor > at:
+            self._again()
+        elif self._scan(request, at, batches, rows):
+            self._step(rows)
+
+    def _later(self, step: Callable[[], None]) -> None:
+        """Handle other events first."""
+        number = self._number
+
+        def on_time() -> None:
+            if number == self._number:
+                step()
+
+        self._context.set_timer(Timer(on_time), self._context.now + 1)
 
     def _end(self, keys: int, logs: int, is_complete: bool) -> None:
         self.expired_keys += keys
@@ -122,11 +151,6 @@ class RetentionSweeper:
                 on_result(result)
 
         self._log.call(request, answered)
-
-    def _rows(self, request: Scan) -> list[tuple[bytes, Any]]:
-        start, end, limit, reverse, _ = request
-        batches = self._replica.map.scan(start, end, self._replica.applied, reverse, limit)
-        return list(islice(chain.from_iterable(batches), limit))
 
     def _timed(self, record: LogRecord | NotOfThisShard) -> None:
         self._step(record.time if isinstance(record, LogRecord) else None)
