@@ -14,6 +14,7 @@ import logdb
 import logdb.aio
 from logdb.api import opening
 from logdb.embedded import EmbeddedBackend
+from logdb.log.local import subscriptions
 from logdb.log.segments import Disk
 from tests.harness.opening import on_coroutines, open_database
 from tests.harness.served import Served
@@ -404,6 +405,26 @@ def test_reads_let_others_have_their_turn(
                 await db.multi_put({b"gone%d" % number: b"v" for number in range(5_000)})
             turns = await turns_of_others(reads, db)
             assert 10 <= turns <= 200
+
+    asyncio.run(main())
+
+
+def test_a_watch_lets_others_have_their_turn_where_it_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passed all commits that it does not watch before others had a turn."""
+    monkeypatch.setattr(subscriptions, "BATCH_RECORDS", 10)
+
+    async def next_change(db: logdb.aio.Database) -> None:
+        async for change in db.watch(prefix=b"k", since=0):
+            assert change.changes == {b"k": b"v"}
+            break
+
+    async def main() -> None:
+        async with await logdb.aio.open(tmp_path / "data") as db:
+            await asyncio.gather(*[db.put(b"c", b"%d" % number) for number in range(500)])
+            await db.put(b"k", b"v")
+            assert await turns_of_others(next_change, db) >= 40
 
     asyncio.run(main())
 

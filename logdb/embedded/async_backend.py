@@ -75,8 +75,14 @@ class CoroutineFeed(AsyncChangeFeed):
         budget.left -= BATCH_KEYS
         if budget.left < 0:
             await budget.end()
-        found = None if feed.is_cold else feed.poll(0)
-        return found or await asyncio.get_running_loop().run_in_executor(self._thread, feed.poll, timeout)
+        while not feed.is_cold:
+            if feed.has_ready:
+                return feed.take()
+            if not feed.read(0):
+                break
+            if not feed.has_ready:  # it has passed a thousand commits
+                await budget.end()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, feed.poll, timeout)
 
     async def close(self) -> None:
         """End the feed and its thread."""
