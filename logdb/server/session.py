@@ -222,7 +222,10 @@ class Session:
             arguments = getattr(request, name)
             check_numbers(name, arguments)
             if self._reads.is_slow(name, arguments):
-                self._pending.start_in_thread(request, _whole, self._verbs[name], request, arguments)
+                kept = pb.Request()
+                kept.CopyFrom(request)
+                question, size = (kept, getattr(kept, name)), kept.ByteSize()
+                self._pending.start_in_thread(request.id, _whole, self._verbs[name], *question, kept=size)
                 return
             response = self._verbs[name](request, arguments)
         except Exception as error:

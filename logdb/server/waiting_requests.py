@@ -16,12 +16,14 @@ from logdb.server.pending_answers import PendingAnswers
 from logdb.server.permissions import StreamRight
 from logdb.store.limits import check_pin
 from logdb.store.records import TxnId
+from logdb.store.watched import KEY_BYTES
 from logdb.transport.unread_answers import DurabilityNotifier, UserQuota
 from logdb.wire.database_codec import PAGE_BYTES, change_to
 from logdb.wire.limits import WireError
 from logdb.wire.proto import database_pb2 as pb
 
 MAX_WATCH_S: Final = 30.0
+MAX_WATCHED_KEYS: Final = 1 << 16
 
 
 class WaitingRequests:
@@ -51,18 +53,24 @@ class WaitingRequests:
         if arguments.sequence >> 63:
             raise WireError(f"{arguments.sequence} is not a sequence number")
 
+        txn_id, settle = TxnId(arguments.client, arguments.sequence), arguments.settle
+
         async def answer() -> pb.Response:
-            outcome = await self._backend.outcome(TxnId(arguments.client, arguments.sequence), arguments.settle)
+            outcome = await self._backend.outcome(txn_id, settle)
             return pb.Response(version=outcome.version, ended=pb.Ended(status=outcome.status.name))
 
-        self._pending.start(request, answer())
+        self._pending.start(request.id, answer())
 
     def watch(self, request: pb.Request, watch: pb.Watch) -> None:
         """The next commits that write a watched key."""
+        count = len(watch.keys)
+        if count > MAX_WATCHED_KEYS:
+            raise ValueError(f"a watch of {count:,} keys, the limit is {MAX_WATCHED_KEYS:,}: watch a prefix, or all")
         since = watch.since if watch.HasField("since") else None
         prefix = watch.prefix if watch.HasField("prefix") else None
         feed = self._database.feed(since, prefix, frozenset(watch.keys) if watch.has_keys else None)
-        self._pending.start(request, self._changes(feed, min(watch.wait_ms / 1000, MAX_WATCH_S)))
+        changes = self._changes(feed, min(watch.wait_ms / 1000, MAX_WATCH_S))
+        self._pending.start(request.id, changes, watch.ByteSize() + count * KEY_BYTES)
 
     async def _changes(self, feed: Feed, wait_s: float) -> pb.Response:
         time = asyncio.get_running_loop().time
@@ -99,39 +107,46 @@ class WaitingRequests:
     def pin(self, request: pb.Request, pin: pb.Pin) -> None:
         """Pin a version."""
 
-        async def answer() -> pb.Response:
-            check_pin(pin.name)
-            version = pin.version if pin.HasField("version") else None
-            return pb.Response(version=await self._backend.pin(pin.name, version))
+        check_pin(pin.name)
+        name, version = pin.name, pin.version if pin.HasField("version") else None
 
-        self._pending.start(request, answer(), reads=False)
+        async def answer() -> pb.Response:
+            return pb.Response(version=await self._backend.pin(name, version))
+
+        self._pending.start(request.id, answer(), reads=False)
 
     def unpin(self, request: pb.Request, unpin: pb.Unpin) -> None:
         """Remove a pin."""
 
+        name = unpin.name
+
         async def answer() -> pb.Response:
-            await self._backend.unpin(unpin.name)
+            await self._backend.unpin(name)
             return pb.Response()
 
-        self._pending.start(request, answer(), reads=False)
+        self._pending.start(request.id, answer(), unpin.ByteSize(), reads=False)
 
     def compact(self, request: pb.Request, compact: pb.Compact) -> None:
         """Compact the log."""
 
+        before = compact.before if compact.HasField("before") else None
+        progress = self._progress(request.id)
+
         async def answer() -> pb.Response:
-            before = compact.before if compact.HasField("before") else None
-            done = await self._backend.compact(before, self._progress(request.id))
+            done = await self._backend.compact(before, progress)
             return pb.Response(compacted=pb.Compacted(**done._asdict()))
 
-        self._pending.start(request, answer(), reads=False)
+        self._pending.start(request.id, answer(), reads=False)
 
     def checkpoint(self, request: pb.Request, _: pb.Checkpoint) -> None:
         """Write a checkpoint."""
 
-        async def answer() -> pb.Response:
-            return pb.Response(version=await self._backend.checkpoint(self._progress(request.id)))
+        progress = self._progress(request.id)
 
-        self._pending.start(request, answer(), reads=False)
+        async def answer() -> pb.Response:
+            return pb.Response(version=await self._backend.checkpoint(progress))
+
+        self._pending.start(request.id, answer(), reads=False)
 
     def _progress(self, request: int) -> Callable[[int], None]:
         """A function for any thread that sends the progress of a request to the client."""
@@ -149,12 +164,12 @@ class WaitingRequests:
         """The files of a snapshot."""
         version = self._database.at(layout.version)
         since = layout.since if layout.HasField("since") else None
-        self._pending.start_in_thread(request, log_export.layout, self._database, version, since)
+        self._pending.start_in_thread(request.id, log_export.layout, self._database, version, since)
 
     def frames(self, request: pb.Request, frames: pb.Frames) -> None:
         """A page of records as they are stored."""
-        self._pending.start_in_thread(request, log_export.frames, self._database, frames.first, frames.end)
+        self._pending.start_in_thread(request.id, log_export.frames, self._database, frames.first, frames.end)
 
     def aborted(self, request: pb.Request, arguments: pb.Aborted) -> None:
         """The aborted commits of a range of records."""
-        self._pending.start_in_thread(request, log_export.aborted, self._database, arguments.first, arguments.end)
+        self._pending.start_in_thread(request.id, log_export.aborted, self._database, arguments.first, arguments.end)

@@ -108,7 +108,9 @@ class WriteRequests:
             check_key(begin.key)
         leases.add(begin.lease, holder)
         if begin.HasField("key") and not begin.read_only:
-            in_turn = functools.partial(self._begin_in_turn, request.id, begin, holder)
+            kept = pb.Begin()
+            kept.CopyFrom(begin)  # which keeps its whole message
+            in_turn = functools.partial(self._begin_in_turn, request.id, kept, holder)
             if not leases.enter(begin.lease, begin.key, in_turn):
                 return None
         return self._begun(request.id, begin, holder)
@@ -152,7 +154,7 @@ class WriteRequests:
             if commit.incarnation not in (0, self._database.incarnation):
                 self._check_committed(txn_id, commit.snapshot)
             if not commit.sequence:
-                self._pending.start(request, self._durable(commit.snapshot))
+                self._pending.start(request.id, self._durable(commit.snapshot))
                 return
             for key in commit.reads:
                 check_key(key)

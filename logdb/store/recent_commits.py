@@ -13,12 +13,14 @@ from typing import Final, NamedTuple
 from logdb.store.records import Commit, Range, Value
 from logdb.store.watched import Watched
 
-BLOCK_BYTES: Final = 1 << 10
+MAX_SETS: Final = 8
+"""A block keeps its part in this number of sets of watched keys; others are filtered anew."""
+MAX_SET_BYTES: Final = 512
+"""Larger sets are filtered anew, too: their keys would stay as long as the block."""
+BLOCK_BYTES: Final = (1 << 10) + MAX_SETS * MAX_SET_BYTES
 """Size of a block without its commits."""
 COMMIT_BYTES: Final = 200
 """Size of a commit without its payload, and of its part in a set of watched keys."""
-MAX_SETS: Final = 8
-"""A block keeps its part in this number of sets of watched keys; others are filtered anew."""
 
 
 class WatchedCommit(NamedTuple):
@@ -57,7 +59,7 @@ class CommitBlock:
         found = self._parts.get(watched)
         if found is None:
             found = watched_commits(self.commits, watched)
-            if len(self._parts) < MAX_SETS:
+            if len(self._parts) < MAX_SETS and watched.size <= MAX_SET_BYTES:
                 self._parts[watched] = found
         return found
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from logdb.store.ranges import after_prefix, common
 from logdb.store.records import Commit, Range, Value
 
+KEY_BYTES: Final = 128
+"""Size of a watched key in memory beside its bytes."""
+
 
 class Watched:
-    """The keys of a feed: those that begin with `prefix`, and `keys`; None for both: all."""
+    """The keys of a feed: those that begin with `prefix`, and `keys`; None for both: all. `size`: in memory, in
+    bytes."""
 
     def __init__(self, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
         self._prefix, self._keys = prefix, None if keys is None else frozenset(keys)
+        self.size = len(prefix or b"") + sum(map(len, self._keys or ())) + KEY_BYTES * len(self._keys or ())
         self._range: Range | None = None
         if prefix is not None:
             self._range = prefix, after_prefix(prefix)

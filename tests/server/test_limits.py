@@ -23,7 +23,10 @@ from logdb.security.authenticator import Authenticator, Security
 from logdb.server import leases, pending_answers, read_requests
 from logdb.server.outbox import MAX_PARTED
 from logdb.server.read_requests import ReadRequests
+from logdb.server.waiting_requests import MAX_WATCHED_KEYS
 from logdb.server.write_requests import WriteRequests
+from logdb.store.watched import KEY_BYTES
+from logdb.system.memory import resident_bytes
 from logdb.transport import unread_answers
 from logdb.wire.database_codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, PART_BYTES, requests_of
 from logdb.wire.limits import WireError
@@ -251,6 +254,69 @@ def test_requests_that_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> 
             assert (number, refused.failure.kind) == (11, "Unavailable")
             await raw.send(pb.Request(id=12, write=put(b"k", b"v", 1).write))
             assert len((await raw.answers(11))[1].changes.changes) == 1
+
+    run(test())
+
+
+def watch(*keys: bytes, number: int = 0) -> pb.Request:
+    return pb.Request(id=number, watch=pb.Watch(keys=keys, has_keys=True, wait_ms=60_000))
+
+
+def test_a_limit_of_watched_keys(served: Served) -> None:
+    many = [b"%d" % number for number in range(MAX_WATCHED_KEYS + 1)]
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            (answer,) = await raw.ask(watch(*many))
+            assert answer.failure.kind == "ValueError"
+            assert "the limit is 65,536" in answer.failure.message
+            await raw.send(watch(*many[1:], number=1), put(many[-1], b"v", 1))
+            assert (await raw.answers(2))[1].changes.changes[0].version == 1
+
+    run(test())
+
+
+def test_bytes_of_requests_that_wait(users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    served, ada, bob = users
+    kept = watch(bytes(1_000)).watch.ByteSize() + KEY_BYTES
+    monkeypatch.setattr(pending_answers, "MAX_WAITING_BYTES", 2 * kept)
+    times = unread_answers.USER_STREAMS
+    waiting = [watch(bytes(1_000), number=number) for number in (1, 2)]
+
+    async def test() -> None:
+        async with Raw(served.address, bob) as other, streams(served, ada, times + 1) as many:
+            for raw in many[:-1]:
+                await raw.send(*waiting)
+                (answer,) = await raw.ask(watch(b"k", number=3))
+                assert answer.failure.kind == "Unavailable"
+                assert f"2 requests of this client wait already ({2 * kept:,} bytes)" in answer.failure.message
+            (answer,) = await many[-1].ask(watch(b"k", number=3))
+            assert answer.failure.kind == "Unavailable"
+            assert f"{2 * times} of its user ({2 * times * kept:,} bytes)" in answer.failure.message
+            await other.send(watch(bytes(2_500), number=1))  # one may keep more
+            await other.ask(pb.Request(id=2, write=put(bytes(1_000), b"v", 1).write))  # this ends the watches
+            for raw in many[:-1]:
+                await raw.answers(2)
+            await many[-1].send(*waiting)
+            await many[-1].ask(pb.Request(id=3, get=get(b"k").get))
+            assert served.server.load().waiting == 3
+
+    run(test())
+
+
+@pytest.mark.skipif(not resident_bytes(), reason="the system does not tell the memory of a process")
+def test_a_request_that_waits_keeps_no_other_of_its_message(served: Served) -> None:
+    large = pb.Request(id=2, multi_get=pb.MultiGet(keys=[bytes(3 << 20)]))  # refused at once: the key is too large
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            for number in range(60):
+                if number == 10:
+                    before = resident_bytes()
+                await raw.send(watch(b"k", number=1), large)
+                assert (await raw.answers(1))[2].failure.kind == "KeyTooLarge"
+            assert served.server.load().waiting == 60
+            assert resident_bytes() - before < 50 << 20
 
     run(test())
 

@@ -52,3 +52,10 @@ def test_a_part_is_filtered_once_for_equal_sets_of_keys() -> None:
         assert len(block.part_of(Watched(None, [b"a", b"%d" % number]))) == 1
     assert block.part_of(Watched(None, [b"a", b"0"])) is block.part_of(Watched(None, [b"a", b"0"]))
     assert block.part_of(Watched(None, [b"a", b"99"])) is not block.part_of(Watched(None, [b"a", b"99"]))
+
+
+def test_a_block_does_not_keep_many_watched_keys() -> None:
+    block = CommitBlock(1, 3, [commit(1, b"a"), commit(2, b"b")])
+    for large in (Watched(None, [b"%d" % number for number in range(10)] + [b"a"]), Watched(bytes(1_000), [b"a"])):
+        assert block.part_of(large) == block.part_of(large)
+        assert block.part_of(large) is not block.part_of(large)
