@@ -30,6 +30,7 @@ from logdb.dashboard import browsing, notation
 from logdb.dashboard.overview import HEIGHT, WIDTH
 from logdb.dashboard.visitors import TokenNeeded, Visitor, Visitors
 from logdb.errors import AccessDenied, FutureVersion, LogDBError, VersionTrimmed
+from logdb.transport.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Dashboard:
     def __init__(self, visitors: Visitors, *, is_https: bool, port: int, is_loopback: bool) -> None:
         self._visitors, self._is_https = visitors, is_https
         self._cookie = "__Host-logdb" if is_https else f"logdb-{port}"
+        self._refusals = Refusals(log)
         self._threads = ThreadPoolExecutor(THREADS, "logdb-dashboard")
         self._templates = Environment(
             loader=FileSystemLoader(FOLDER / "templates"),
@@ -188,7 +190,7 @@ class Dashboard:
             session = request.cookies.get(self._cookie, "")
             await asyncio.get_running_loop().run_in_executor(self._threads, self._visitors.log_out, session)
             if reason:
-                log.warning("access denied", extra={"peer": request.client and request.client.host, "why": reason})
+                self._refusals.add("access denied", request.client.host if request.client else "", reason)
             return self.rendered("login.html", request, None, 403 if reason else 401, reason=reason)
         status = 404 if isinstance(error, VersionTrimmed | FutureVersion) else 503
         if isinstance(error, ValueError):

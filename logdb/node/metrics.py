@@ -22,6 +22,7 @@ from logdb.node.disk_worker import SYNC_BOUNDS_S
 from logdb.node.node import Node
 from logdb.node.server import Server
 from logdb.system.addresses import cannot_listen, is_loopback, joined, parsed
+from logdb.transport.refusals import Refusals
 
 AT_ONCE: Final = 8
 """Maximum number of requests answered at once, each in a thread; further connections are closed."""
@@ -126,7 +127,8 @@ class MetricsPort:
                 self._http.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # in the request's thread instead
         except OSError as error:
             raise cannot_listen(address, error) from error
-        self._http.handle_error = _failed  # type: ignore[method-assign]  # it would print a traceback
+        self._refusals = Refusals(logger)
+        self._http.handle_error = self._failed  # type: ignore[method-assign]  # it would print a traceback
         self._http.process_request = self._process  # type: ignore[method-assign]
         self._http.socket.listen(128)  # with the default of 5 connections wait for seconds
         self._slots = threading.BoundedSemaphore(AT_ONCE)
@@ -150,6 +152,11 @@ class MetricsPort:
             ending.cancel()
             self._slots.release()
 
+    def _failed(self, request: Any, client_address: Any) -> None:
+        del request
+        peer = ":".join(map(str, client_address[:2]))
+        self._refusals.add("a request for metrics failed", peer, sys.exception())
+
     def close(self) -> None:
         """Stop answering."""
         self._http.shutdown()
@@ -160,12 +167,6 @@ class MetricsPort:
 def _end(request: Any) -> None:
     with contextlib.suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
-
-
-def _failed(request: Any, client_address: Any) -> None:
-    del request
-    peer = ":".join(map(str, client_address[:2]))
-    logger.warning("a request for metrics failed", extra={"peer": peer, "why": str(sys.exception())})
 
 
 def _tls(node: Node, address: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -10,8 +9,6 @@ from logdb.errors import AccessDenied
 from logdb.log.engine import Right
 from logdb.security.authenticator import Grant, right_missing
 from logdb.wire.proto import database_pb2 as pb
-
-log = logging.getLogger(__name__)
 
 _OTHER_THAN_READ: Final = {
     "end": Right.NONE,
@@ -31,11 +28,11 @@ VERB_RIGHTS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for
 class StreamRight:
     """The right of the client of a stream: `right`, which `refresh` updates when the grant has changed.
 
-    `on_change`: called with each new right.
+    `on_change`: called with each new right. `on_denied`: called with each error of `denied`.
     """
 
-    def __init__(self, grant: Grant) -> None:
-        self._grant, self.right = grant, grant.right
+    def __init__(self, grant: Grant, on_denied: Callable[[AccessDenied], object]) -> None:
+        self._grant, self.right, self._on_denied = grant, grant.right, on_denied
         self.on_change: Callable[[Right], object] = lambda right: None
 
     def refresh(self) -> Right:
@@ -47,6 +44,7 @@ class StreamRight:
         return right
 
     def denied(self, needed: Right) -> AccessDenied:
-        """The error for a request that needs another right; it is logged."""
-        log.warning("%s was denied: it has %s and needs %s", self._grant.name, self.right.label, needed.label)
-        return AccessDenied(right_missing(repr(self._grant.name), self.right, needed))
+        """The error for a request that needs another right."""
+        error = AccessDenied(right_missing(repr(self._grant.name), self.right, needed))
+        self._on_denied(error)
+        return error

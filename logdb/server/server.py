@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from logdb.embedded.async_backend import CoroutineBackend
 from logdb.errors import AccessDenied
 from logdb.security.authenticator import Authenticator, user_of
 from logdb.server.contention_queue import ContentionQueue
+from logdb.server.permissions import StreamRight
 from logdb.server.session import Session
 from logdb.server.uploads import Uploads
 from logdb.transport.listener import Listener
@@ -48,7 +50,7 @@ class Load(NamedTuple):
 
 class Server:
     """Serves the database of `backend` at an address to clients that `authenticator` admits. Call `start` first, `stop`
-    at the end. `contention`: the keys over which its transactions conflict."""
+    at the end. `contention`: the keys over which its transactions conflict. `refusals`: of streams and requests."""
 
     def __init__(self, backend: CoroutineBackend, authenticator: Authenticator | None = None) -> None:
         self._backend, self._authenticator = backend, authenticator or Authenticator()
@@ -58,7 +60,7 @@ class Server:
         self._database = backend.embedded.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
-        self._refusals = Refusals(log)
+        self.refusals = Refusals(log)
         pings = ("grpc.http2.min_ping_interval_without_data_ms", 5_000)
         self._listener = Listener(METHOD, self._calls, (*MESSAGE_OPTIONS, pings))
 
@@ -96,7 +98,7 @@ class Server:
             finally:
                 self._sessions.discard(session)
         except WireError as error:
-            self._refusals.add("stream ended", context.peer(), error)
+            self.refusals.add("stream ended", context.peer(), error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if self._stopping:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
@@ -108,7 +110,10 @@ class Server:
         except AccessDenied as error:
             await self._deny(context, error)
             return None
-        raw = await asyncio.wait_for(context.read(), HANDSHAKE_S)
+        try:
+            raw = await asyncio.wait_for(context.read(), HANDSHAKE_S)
+        except TimeoutError as error:
+            raise WireError("no Hello came") from error
         if not isinstance(raw, bytes):
             return None
         hello = requests_of(raw).hello
@@ -128,15 +133,16 @@ class Server:
         )
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         if refusal:
-            self._refusals.add("client refused", context.peer(), f"its {refusal} differs (LogDB {hello.release})")
+            self.refusals.add("client refused", context.peer(), f"its {refusal} differs (LogDB {hello.release})")
             return None
         log.info("client connected", extra={"peer": context.peer(), "release": hello.release, "user": grant.name})
         shared = self._backend, self._advanced, self.contention, self._answers, self._uploads
-        return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant, user_of(grant, context.peer()))
+        right = StreamRight(grant, functools.partial(self.refusals.add, "access denied", context.peer()))
+        return Session(*shared, context, hello.client, hello.timeout_ms / 1000, right, user_of(grant, context.peer()))
 
     async def _deny(self, context: grpc.aio.ServicerContext[Any, Any], error: AccessDenied) -> None:
         """Send the error, and read nothing. The client ends the stream: gRPC drops the message if the server does."""
-        self._refusals.add("access denied", context.peer(), error)
+        self.refusals.add("access denied", context.peer(), error)
         welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(error))
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         await asyncio.sleep(HANDSHAKE_S)

@@ -14,7 +14,6 @@ from typing import Any, Final
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.errors import Unavailable
 from logdb.log.engine import Right
-from logdb.security.authenticator import Grant
 from logdb.server.contention_queue import ContentionQueue
 from logdb.server.leases import StreamLeases
 from logdb.server.outbox import Outbox, Stream
@@ -47,7 +46,7 @@ def _whole(verb: Verb, request: pb.Request, arguments: Any) -> pb.Response:
 
 class Session:
     """Receives the requests of a stream, and passes each to the part that has its verb. `client`: the client number of
-    its transactions; `timeout_s`: its timeout for an answer; `grant`: its right; `user`: the user whose limits apply.
+    its transactions; `timeout_s`: its timeout for an answer; `right`: its right; `user`: the user whose limits apply.
     `draining`: set when the server stops."""
 
     def __init__(
@@ -60,7 +59,7 @@ class Session:
         stream: Stream,
         client: int,
         timeout_s: float,
-        grant: Grant,
+        right: StreamRight,
         user: str,
     ) -> None:
         self._database, self._advanced, self._stream = backend.embedded, advanced, stream
@@ -69,7 +68,7 @@ class Session:
         self._user = self._share.user
         self._stalled = asyncio.Event()
         self.draining = asyncio.Event()
-        self._right = StreamRight(grant)
+        self._right = right
         self._outbox = Outbox(stream, self._database.version, self._right, self._share)
         self._leases = StreamLeases(self._database, contention, self._user)
         self._pending = PendingAnswers(self._outbox, self._share)

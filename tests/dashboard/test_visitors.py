@@ -41,6 +41,13 @@ def test_without_a_token_nothing_is_shown(guarded: Site) -> None:
     assert stranger.get("/keys").status == 401
 
 
+def test_denied_visitors_do_not_flood_the_log(guarded: Site, caplog: pytest.LogCaptureFixture) -> None:
+    stranger = Client(guarded.url)
+    for _ in range(40):
+        assert stranger.log_in("x" * 43).status == 403
+    assert 1 <= len([record for record in caplog.records if record.name == "logdb.dashboard.application"]) < 40
+
+
 def test_the_cookie_is_no_token(guarded: Site) -> None:
     assert guarded.tokens is not None
     client = Client(guarded.url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from logdb.log.engine import Right
 from logdb.security import access
 from logdb.security.access import add
 from logdb.security.authenticator import Authenticator, Security
+from logdb.server import server
 from logdb.wire import database_codec
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.raw import Raw
@@ -198,6 +200,44 @@ def test_denied_clients_do_not_flood_the_log(serve: Serve, tokens: Tokens, caplo
     lines = [record for record in caplog.records if record.getMessage() == "access denied"]
     assert 1 <= len(lines) < 40
     assert "the token is not known here" in vars(lines[0])["why"]
+
+
+def test_denied_requests_do_not_flood_the_log(serve: Serve, tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
+    served = serve(Security(tokens=tokens.path))
+    requests = [pb.Request(write=pb.Write()), pb.Request(commit=pb.Commit(sequence=1)), pb.Request(pin=pb.Pin())]
+
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S), Raw(served.address, tokens.read) as raw:
+            for _ in range(20):
+                await raw.send(*[pb.Request.FromString(each.SerializeToString()) for each in requests])
+                answers = await raw.answers(len(requests))
+                assert {answer.failure.kind for answer in answers.values()} == {"AccessDenied"}
+
+    asyncio.run(main())
+    assert served.server.refusals.count == 60
+    lines = [vars(record)["why"] for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 1 <= len(lines) < 60
+    assert 'may only read, and this needs the right "write"' in lines[0]
+
+
+def test_streams_without_a_hello_do_not_flood_the_log(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_S", 0.01)
+    served = serve(None)
+
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S), grpc.aio.insecure_channel(served.address) as channel:
+            streams: list[Any] = [channel.stream_stream(database_codec.METHOD)() for _ in range(40)]
+            for stream in streams:
+                with pytest.raises(grpc.aio.AioRpcError, match="no Hello came"):
+                    await stream.read()
+
+    asyncio.run(main())
+    assert served.server.refusals.count == 40
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 1 <= len(lines) < 40
+    assert not any(record.exc_info for record in lines)
 
 
 def test_no_request_of_a_denied_client_is_read(serve: Serve, tokens: Tokens) -> None:
