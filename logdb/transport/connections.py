@@ -15,6 +15,9 @@ IDLE_MS: Final = 30_000
 STREAMS: Final = 100
 """Maximum number of streams on one connection; LogDB's clients use one."""
 
+WATCH_SHARE: Final = 4
+"""One in this number of connections may be kept open by a watch of the health service, which needs no right."""
+
 
 def raise_open_files() -> None:
     """Raise the limit of open descriptors as far as the system allows, up to MAX_FILES."""
@@ -24,12 +27,18 @@ def raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def connection_options(descriptors: int = 1) -> list[tuple[str, int]]:
-    """The options of a gRPC server in this process. `descriptors`: for each connection, with what belongs to it."""
+def max_connections(descriptors: int = 1) -> int:
+    """The maximum number of connections of a gRPC server in this process. `descriptors`: for each connection, with what
+    belongs to it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MAX_FILES if soft == resource.RLIM_INFINITY else soft
+    return max(files - KEPT_FILES, files // 2) // descriptors
+
+
+def connection_options(descriptors: int = 1) -> list[tuple[str, int]]:
+    """The options of a gRPC server in this process. `descriptors`: as for `max_connections`."""
     return [
-        ("grpc.max_allowed_incoming_connections", max(files - KEPT_FILES, files // 2) // descriptors),
+        ("grpc.max_allowed_incoming_connections", max_connections(descriptors)),
         ("grpc.server_handshake_timeout_ms", SILENT_MS),
         ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.max_concurrent_streams", STREAMS),

@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from logdb.system.addresses import check_free
 from logdb.system.grpc_fork import claim_grpc
-from logdb.transport.connections import connection_options
+from logdb.transport.connections import WATCH_SHARE, connection_options, max_connections
 from logdb.transport.failures import aio
 
 _HEALTH: Final[Any] = health.aio  # type: ignore[attr-defined]  # its type stubs lack it
@@ -29,6 +29,24 @@ class AddPort(Protocol):
         """Returns the port. Raises Unavailable."""
 
 
+class _Health(_HEALTH.HealthServicer):  # type: ignore[misc]  # see _HEALTH
+    """The health service with a maximum number of watches: a watch keeps its connection open, and needs no right."""
+
+    def __init__(self, max_watches: int) -> None:
+        super().__init__()
+        self._max_watches, self._watches = max_watches, 0
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - of gRPC
+        """Send the state, and each change of it."""
+        if self._watches >= self._max_watches:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches: call Check")
+        self._watches += 1
+        try:
+            await super().Watch(request, context)
+        finally:
+            self._watches -= 1
+
+
 class Listener:
     """A server that offers `method` ("/SERVICE/METHOD") at one address. Not healthy before `report_health` says so.
     `descriptors`: for each connection."""
@@ -39,7 +57,7 @@ class Listener:
         self._server = aio.server(options=[*options, *connection_options(descriptors), ("grpc.so_reuseport", 0)])
         rpc = grpc.stream_stream_rpc_method_handler(handler)  # messages as bytes: the handler sees malformed ones
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._service, {name: rpc}),))
-        self._health = _HEALTH.HealthServicer()
+        self._health = _Health(max(1, max_connections(descriptors) // WATCH_SHARE))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
     async def listen(self, address: str, add_port: AddPort) -> int:

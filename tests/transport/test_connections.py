@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import resource
 import selectors
@@ -12,13 +13,18 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import logdb
 from logdb.node import metrics
 from logdb.node.node import Node, NodeConfig
-from logdb.transport.connections import KEPT_FILES, connection_options
+from logdb.transport import listener
+from logdb.transport.connections import KEPT_FILES, WATCH_SHARE, connection_options
+from logdb.transport.listener import Listener
 from tests.harness.clusters import Cluster
 
 FILES = 600
@@ -66,6 +72,35 @@ def test_connections_leave_descriptors_for_files() -> None:
     for descriptors in (1, 2):
         most = dict(connection_options(descriptors))["grpc.max_allowed_incoming_connections"]
         assert most * descriptors <= soft - KEPT_FILES
+
+
+def test_watches_of_the_health_service_leave_connections_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch needs no right, is never idle, and keeps its connection."""
+    monkeypatch.setattr(listener, "max_connections", lambda descriptors: 2 * WATCH_SHARE)
+    requested = health_pb2.HealthCheckRequest(service="")
+
+    async def main() -> None:
+        served = Listener("/logdb.test/Calls", lambda requests, context: asyncio.sleep(0), [])
+        port = await served.listen("127.0.0.1:0", lambda server, address: server.add_insecure_port(address))
+        async with asyncio.timeout(WAIT_S), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            health: Any = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+            watches = [health.Watch(requested) for _ in range(2)]
+            for watch in watches:
+                assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            with pytest.raises(grpc.aio.AioRpcError, match="too many watches"):
+                await health.Watch(requested).read()
+            await served.report_health(is_serving=True)
+            assert (await health.Check(requested)).status == health_pb2.HealthCheckResponse.SERVING
+            for watch in watches:
+                assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            watches[0].cancel()
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    assert (await health.Watch(requested).read()).status == health_pb2.HealthCheckResponse.SERVING
+                    break
+        await served.stop(0)
+
+    asyncio.run(main())
 
 
 def test_many_silent_connections_to_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
