@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime as dt
 import importlib
 import json
@@ -103,9 +102,13 @@ def import_(
 
 def _is_export(file: str) -> bool:
     manifest = Path(file) / "_manifest.json"
-    with contextlib.suppress(OSError, ValueError):
-        return "format" in json.loads(manifest.read_bytes())
-    return False
+    try:
+        fields = json.loads(manifest.read_bytes())
+    except (OSError, ValueError):
+        return False
+    except RecursionError:
+        return True  # reading the export says what is wrong
+    return isinstance(fields, dict) and "format" in fields
 
 
 def _import_export(session: Session, file: str, batch: int, label: str, as_json: bool) -> None:

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from logdb.api import timestamps
 from logdb.errors import Corruption, LogDBError, Unavailable
 from logdb.system.disk import described, is_of_system
+from logdb.system.file_names import check_file_name
 from spark_export.decoding import KeyRange
 
 FORMAT: Final = 2
@@ -70,8 +71,7 @@ class File(NamedTuple):
     def of(cls, fields: Any) -> File:
         """Check fields that were read. Raises ValueError, TypeError, AttributeError."""
         found = cls(**fields)
-        if not _NAME.fullmatch(found.name):
-            raise ValueError(f"{found.name!r} is not the name of a file of an export")
+        check_file_name(found.name, ".parquet")
         _check_counts(found.rows, found.bytes)
         _check_keys(found.low, found.high)
         if not (_SHA256.fullmatch(found.sha256) and isinstance(found.changes, bool)):
@@ -171,7 +171,6 @@ def read_manifest(file: Path) -> Manifest:
         raise Corruption(file, None, f"a field is missing or wrong ({error})") from error
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.parquet")
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 
 

@@ -76,8 +76,8 @@ def read_backup(place: Place, name: str) -> Backup:
             raise UnsupportedFormat(path, version, FORMAT)
         if checksum != f"{_checksum({'format': version, **fields}):08x}":
             raise Corruption(path, None, "it does not match its checksum")
-        return Backup(**{**fields, "parts": tuple(Part(**part) for part in fields["parts"])})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Backup(**{**fields, "parts": tuple(Part.of(**part) for part in fields["parts"])})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corruption(path, None, f"it is not the manifest of a backup ({error})") from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google_crc32c import value
 
@@ -28,7 +28,9 @@ from logdb.log.segments.format import (
     salt_of,
     store_header,
 )
+from logdb.system.file_names import check_file_name
 
+PART_SUFFIX: Final = ".log"
 PART_BYTES: Final = 32 << 20
 """A part has about this size, or one record."""
 
@@ -44,6 +46,13 @@ class Part(NamedTuple):
     last_time: int
     size: int
     crc: int
+
+    @classmethod
+    def of(cls, *fields: Any, **named: Any) -> Part:
+        """Check fields that were read. Raises ValueError, TypeError, AttributeError."""
+        found = cls(*fields, **named)
+        check_file_name(found.name, PART_SUFFIX)
+        return found
 
 
 class Frame(NamedTuple):
@@ -129,7 +138,8 @@ class PartWriter:
 
     def leftovers(self) -> list[str]:
         """The parts that an interrupted attempt at this backup has written, in order."""
-        return sorted(name for name in self._place.sizes() if name.startswith(self._prefix) and name.endswith(".log"))
+        names = self._place.sizes()
+        return sorted(name for name in names if name.startswith(self._prefix) and name.endswith(PART_SUFFIX))
 
     def resume(self, *, log_id: bytes | None = None) -> None:
         """Keep the parts of an interrupted attempt at this backup, if they are whole and follow each other from `end`
@@ -185,7 +195,7 @@ class PartWriter:
         if len(self._frames) == 1:
             return
         data = b"".join(self._frames)
-        name = f"{self._prefix}{self._first:020}.log"
+        name = f"{self._prefix}{self._first:020}{PART_SUFFIX}"
         self._place.write(name, data)
         times = self._first_time, self._last_time
         self.parts.append(Part(name, self._first, self.end, *times, len(data), value(data)))

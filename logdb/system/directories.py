@@ -128,7 +128,7 @@ def holding_process(path: Path) -> int | None:
     try:
         who = json.loads((path / LOCK).read_bytes())
         return int(who["pid"]) if who["host"] == socket.gethostname() else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -230,5 +230,5 @@ def _holder(text: bytes) -> str | None:
         who = json.loads(text)
         this = "this process" if who["pid"] == os.getpid() else "process"
         return f"{this} {who['pid']} on {who['host']} ({who['command']}), since {who['since']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

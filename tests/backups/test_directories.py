@@ -11,12 +11,14 @@ from pathlib import Path
 from random import Random
 from time import time_ns
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import logdb
 from logdb.api import inspection
 from logdb.backups import restoring, taking
+from logdb.backups.manifests import Backup, manifest_name, read_backup, write_manifest
 from logdb.backups.parts import Part, read_part
 from logdb.backups.places import DirectoryPlace, place_of
 from logdb.backups.taking import back_up
@@ -472,3 +474,30 @@ def test_a_file_that_is_removed_while_the_directory_is_listed(place: Path, monke
     monkeypatch.setattr(os, "scandir", lambda _: entries)
     (place / "b").unlink()
     assert listed.sizes() == {"a": 1, "c": 1}
+
+
+NAMES = ["../x.log", "/x.log", "a/b.log", ".log", "..log", "x", "x.log\n", 5]
+
+
+def backup(name: Any) -> Backup:
+    part = Part(name, 1, 2, 0, 0, 100, 0)
+    return Backup(1, "log", True, "00" * 16, 0, 1, 1, None, 0, "db", (part,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_outside_the_place_is_refused(place: Path, name: Any) -> None:
+    write_manifest(DirectoryPlace(place), backup("000001-1.log"))
+    assert read_backup(DirectoryPlace(place), manifest_name(1)) == backup("000001-1.log")
+    write_manifest(DirectoryPlace(place), backup(name))
+    with pytest.raises(logdb.Corruption, match="it is not the manifest of a backup"):
+        read_backup(DirectoryPlace(place), manifest_name(1))
+
+
+def test_a_manifest_that_is_nested_too_deeply(place: Path, tmp_path: Path) -> None:
+    with open_database(tmp_path / "db") as db:
+        db.put(b"k", b"v")
+        logdb.backup(db, place)
+        (place / manifest_name(1)).write_text("[" * 100_000 + "]" * 100_000)
+        for use in (lambda: logdb.backup(db, place), lambda: logdb.restore(place, tmp_path / "new")):
+            with pytest.raises(logdb.Corruption, match=r"000001\.json"):
+                use()

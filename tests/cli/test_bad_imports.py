@@ -144,6 +144,16 @@ def test_exported_values_that_are_no_json(run: Run, tmp_path: Path, value: str) 
         assert not (tmp_path / f"out.{kind}").exists()
 
 
+def test_a_manifest_of_an_export(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    manifest = tmp_path / "out" / "_manifest.json"
+    manifest.write_text(DEEP)
+    assert f"{manifest} is damaged: it is not JSON" in run("import", tmp_path / "out", code=3).stderr
+    for text in ("5", "[]", '"format"', "{"):
+        manifest.write_text(text)
+        assert "names no format" in run("import", tmp_path / "out", code=2).stderr
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files(db: Path, tmp_path: Path, seed: int) -> None:
     """Files with changed bytes or a missing end are imported, or rejected in one line."""

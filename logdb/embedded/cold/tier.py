@@ -129,10 +129,10 @@ def _decoded(document: bytes, path: str) -> Manifest:
             raise UnsupportedFormat(path, version, FORMAT)
         if crc != checksum({"format": version, **fields}):
             raise Corruption(path, None, "it does not match its checksum")
-        segments = tuple(ColdSegment(Part(*part), crc) for part, crc in fields["segments"])
+        segments = tuple(ColdSegment(Part.of(*part), crc) for part, crc in fields["segments"])
         eras = tuple(Era(*era) for era in fields["eras"])
         manifest = Manifest(fields.get("generation", 0), fields["log_id"], fields["source"], segments, eras)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corruption(path, None, f"it is not the manifest of a cold tier ({error})") from error
     ends = [manifest.first, *(segment.part.end for segment in segments)]
     if any(segment.part.first != end for segment, end in zip(segments, ends, strict=False)):

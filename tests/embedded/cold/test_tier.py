@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 import logdb
+from logdb.backups.parts import Part
 from logdb.backups.places import DirectoryPlace, Place
 from logdb.embedded.cold import tier, uploader
 from tests.embedded.cold.places import Killed, down, failing
@@ -456,3 +457,18 @@ def test_a_database_is_restored_from_the_tier_alone(tmp_path: Path) -> None:
     assert time_of[early] is not None
     assert logdb.restore(tmp_path / "tier", tmp_path / "by-time", time=time_of[early]).version == early
     assert [backup.version for backup in logdb.list_backups(tmp_path / "tier")] == [newest] * 3
+
+
+def test_a_manifest_that_could_not_be_written_is_damaged(tmp_path: Path) -> None:
+    place = DirectoryPlace(tmp_path / "tier")
+
+    def manifest(name: str) -> tier.Manifest:
+        segment = tier.ColdSegment(Part(name, 1, 2, 0, 0, 100, 0), 0)
+        return tier.Manifest(0, "00" * 16, "db", (segment,), (tier.Era(1, 0, 0),))
+
+    place.write("cold.json", tier.encoded(manifest("1-00000000.log")))
+    assert tier.read_manifest(place) == manifest("1-00000000.log")
+    for content in (tier.encoded(manifest("../x.log")), tier.encoded(manifest("/x.log")), b"[" * 100_000):
+        place.write("cold.json", content)
+        with pytest.raises(logdb.Corruption, match="it is not the manifest of a cold tier"):
+            tier.read_manifest(place)

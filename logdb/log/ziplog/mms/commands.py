@@ -136,7 +136,7 @@ def decode(value: bytes) -> Command:
     try:
         name, *fields = json.loads(value)
         command: Command = _KINDS[name](*map(_tuples, fields))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ProtocolViolation(f"a value of {len(value)} bytes is not a command: {error}") from error
     return command
 
