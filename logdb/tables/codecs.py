@@ -11,6 +11,7 @@ import base64
 import dataclasses
 import datetime as dt
 import json
+import math
 import types
 import typing
 from collections.abc import Callable
@@ -47,12 +48,16 @@ class Json:
     format = "json"
 
     def encode(self, value: Any) -> bytes:
-        """The JSON of `value`, in UTF-8. Raises TypeError, and ValueError for nan and infinities."""
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        """The JSON of `value`, in UTF-8. Raises TypeError, and ValueError for nan, infinities, and what is nested too
+        deeply."""
+        try:
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
 
     def decode(self, data: bytes) -> Any:
-        """The value of the JSON `data`. Raises ValueError."""
-        return json.loads(data)
+        """The value of the JSON `data`. Raises ValueError, also for what `encode` refuses."""
+        return _json_value(data, parse_constant=_refuse_number, parse_float=_finite)
 
     def conversion(self, path: str) -> str:
         """ "": an index holds a field `path` as JSON has it."""
@@ -118,7 +123,7 @@ class Dataclass(Generic[D]):
 
     def decode(self, data: bytes) -> D:
         """The instance in the JSON `data`. Raises TypeError, ValueError."""
-        return self._loaded(json.loads(data))  # type: ignore[no-any-return]
+        return self._loaded(Json().decode(data))  # type: ignore[no-any-return]
 
     def conversion(self, path: str) -> str:
         """How an index reads the field `path`, such as "created" or "address.city". Raises ValueError for a path that
@@ -133,6 +138,22 @@ class Dataclass(Generic[D]):
         return _CONVERSION_OF.get(kind, "")
 
 
+def _json_value(data: bytes, **hooks: Callable[[str], Any]) -> Any:
+    try:
+        return json.loads(data, **hooks)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse_number(text)  # type: ignore[no-any-return]
+
+
 # ---- reading fields of stored rows
 
 
@@ -142,7 +163,7 @@ def parse(format: str, data: bytes) -> Any:
     Times are of whole microseconds, as in the keys of an index: a row whose time has nanoseconds can be deleted.
     """
     if format == "json":
-        return json.loads(data)
+        return _json_value(data)
     return msgpack_decoder(lambda time: time.to_datetime())(data)
 
 

@@ -194,3 +194,28 @@ def test_msgpack_times_in_any_header(header: bytes, nanoseconds: int) -> None:
 def test_a_msgpack_time_after_the_year_9999_is_refused(nanoseconds: int) -> None:
     with pytest.raises(ValueError, match="out of range"):
         Msgpack().decode(msgpack.packb([msgpack.Timestamp(10**12, nanoseconds)]))
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize("codec", [Json(), Dataclass(Address)])
+@pytest.mark.parametrize("stored", [b"NaN", b"-Infinity", b"1e999", b"-1e999", DEEP])
+def test_a_stored_value_that_could_not_be_written_is_refused(codec: Any, stored: bytes) -> None:
+    with pytest.raises(ValueError, match=r"is not a number|nested too deeply"):
+        codec.decode(b'{"city":%b}' % stored)
+
+
+def test_json_that_is_nested_too_deeply() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        Json().encode(deep)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse("json", DEEP)
+
+
+def test_a_row_with_a_value_that_is_not_a_number_can_be_replaced() -> None:
+    """An index reads its other fields."""
+    assert parse("json", b'{"city":"x","n":NaN}')["city"] == "x"
