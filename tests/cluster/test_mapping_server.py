@@ -279,6 +279,34 @@ def test_reads_at_a_time_count_among_the_parked_reads(monkeypatch: pytest.Monkey
     assert not server.take(Busy)
 
 
+@pytest.mark.parametrize("question", [Get((bytes(1_000),)), MultiScan((Scan(bytes(500), bytes(500), False, 1),))])
+def test_bytes_of_parked_reads(monkeypatch: pytest.MonkeyPatch, question: Get | MultiScan) -> None:
+    size = read_queue.size_of(question)
+    assert size > 1_000
+    monkeypatch.setattr(read_queue, "MAX_PARKED_BYTES", 8 * size)
+    server = Server(commit(1, {}))
+    for _ in range(8):
+        server.read(question, SESSION, 2, sender="greedy")
+    assert not server.take(Busy), "less than the maximum waits"
+    rejected = server.read(question, SESSION, 2, sender="greedy")
+    assert server.one(Busy) == ("greedy", Busy((rejected,)))
+    server.read(question, SESSION, 2, sender="other")
+    assert not server.take(Busy), "another client has its part"
+    server.show(commit(2, {}))
+    assert len(server.read_answers()) == 9
+    server.read(question, SESSION, 3, sender="greedy")
+    assert not server.take(Busy)
+
+
+def test_bytes_of_parked_reads_of_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = Get((bytes(1_000),))
+    monkeypatch.setattr(read_queue, "MAX_PARKED_BYTES", 8 * read_queue.size_of(question))
+    server = Server(commit(1, {}))
+    for number in range(40):
+        server.read(question, SESSION, 2, sender=f"c{number}")
+    assert len(server.take(Busy)) == 40 - 4 * 8
+
+
 def test_a_read_parked_for_too_long_is_dropped() -> None:
     server = Server()
     server.read(Version(), SESSION, 1)
@@ -615,7 +643,7 @@ def test_a_server_reads_on_in_the_log_when_its_host_lets_it() -> None:
     server.show(commit(2, {b"k": b"2"}))
     assert server.applied == 2
     assert not [request for request, _ in server.line.requests if isinstance(request, log.Next)]
-    assert server.ask(Get(b"k"))
+    assert server.ask(Get((b"k",)))
     server.core.follower.pause_ns = lambda: 0
     server.wait(SECOND)
     server.show(commit(3, {b"k": b"3"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from logdb.cluster.mapping_server.cold_queue import ColdQueue, ParkedRead
@@ -37,9 +39,8 @@ class AnswerQueue:
     """Answers reads from the replica, at most about `config.answer_bytes` in one event.
 
     The reads beyond that are queued by client, and the clients are answered in turn, in later events. Keys that a scan
-    has passed count as bytes, too. `answered`: the
-    number of reads answered. `is_suspended`: the replica has no state yet, so every read is rejected with Busy.
-    `cold`: the reads that the cold tier answers.
+    has passed count as bytes, too. `answered`: the number of reads answered. `is_suspended`: the replica has no state
+    yet, so every read is rejected with Busy. `cold`: the reads that the cold tier answers.
     """
 
     def __init__(self, context: ClientContext, replica: Replica, config: MappingConfig) -> None:
@@ -71,6 +72,10 @@ class AnswerQueue:
     def queued(self, client: Address) -> int:
         """The number of this client's reads in its queue."""
         return len(self._queues.get(client, ()))
+
+    def waiting(self) -> Iterator[ParkedRead]:
+        """The reads that have not been answered, also those that wait for the cold tier."""
+        return chain(*self._queues.values(), self.cold.waiting())
 
     def answer(self, parked: ParkedRead) -> None:
         """Answer a read whose version is applied: now, or in turn once the budget of this event is spent."""

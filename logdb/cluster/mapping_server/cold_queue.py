@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from logdb.cluster.mapping_server.config import MappingConfig
@@ -35,11 +35,12 @@ OF_THE_TIER: Final = (AtTime, ColdCommits, ColdValue, Get, History, MultiScan, S
 
 
 class ParkedRead(NamedTuple):
-    """A read that has not been answered yet. `received_at`: in ns."""
+    """A read that has not been answered yet. `received_at`: in ns. `size`: of the read in memory, in bytes."""
 
     client: Address
     read: Read
     received_at: int
+    size: int = 0
 
 
 class WaitingRead(NamedTuple):
@@ -72,6 +73,10 @@ class ColdQueue:
         self._waiting: dict[tuple[Address, int], WaitingRead] = {}
         self._reading: tuple[Address, int] | None = None
         self._number = 0
+
+    def waiting(self) -> Iterator[ParkedRead]:
+        """The reads that have not been answered."""
+        return (waiting.parked for waiting in self._waiting.values())
 
     def of(self, parked: ParkedRead, version: int, result: Result) -> Result | None:
         """The answer to a read at `version`, for which the replica has `result`; None: it will be put later."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import Any, Final
@@ -12,13 +12,43 @@ from logdb.cluster.mapping_server.answer_queue import AnswerQueue
 from logdb.cluster.mapping_server.cold_queue import ParkedRead
 from logdb.cluster.mapping_server.contention_queue import ContentionQueue
 from logdb.cluster.mapping_server.replica import Replica
-from logdb.cluster.messages import AtTime, Busy, Consistency, FutureVersionReply, Outcome, Reads, Turn
+from logdb.cluster.messages import (
+    AtTime,
+    Busy,
+    Consistency,
+    FutureVersionReply,
+    Get,
+    History,
+    MultiScan,
+    Outcome,
+    Question,
+    Reads,
+    Scan,
+    Turn,
+)
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address
 from logdb.log import requests as log_requests
 
 MAX_PARKED: Final = 10_000
 """Maximum number of parked reads. Above it, a client that has more than a quarter of them is answered with Busy."""
+MAX_PARKED_BYTES: Final = 64 << 20
+"""The same for the bytes of all reads that wait, also for the cold tier or to be answered in turn. Above four times as
+many, every client is answered with Busy."""
+READ_BYTES: Final = 400
+KEY_BYTES: Final = 50
+"""Sizes of a read in memory without its keys, and of a key beside its bytes."""
+
+
+def size_of(question: Question) -> int:
+    """The bytes of a question in memory."""
+    if isinstance(question, Get):
+        return READ_BYTES + KEY_BYTES * len(question.keys) + sum(map(len, question.keys))
+    if isinstance(question, MultiScan):
+        return READ_BYTES + sum(map(size_of, question.scans))
+    if isinstance(question, Scan):
+        return READ_BYTES + len(question.start or b"") + len(question.end or b"")
+    return READ_BYTES + (len(question.key) if isinstance(question, History | Turn) else 0)
 
 
 class ReadQueue:
@@ -47,6 +77,7 @@ class ReadQueue:
         self._by_version: list[tuple[int, int, ParkedRead]] = []
         # Reads whose time the log resolves to a version, by number.
         self._by_time: dict[int, ParkedRead] = {}
+        self._max_bytes = 0  # of all reads that wait: those that were answered count until the next sum
         self._expiry = Timer(self._expire)
 
     @property
@@ -56,12 +87,13 @@ class ReadQueue:
 
     def on_reads(self, message: Reads, client: Address) -> None:
         """Answer or park the reads of a message; Busy rejects all of them."""
-        if self._answers.is_suspended or self._has_too_many(client):
+        sizes = [size_of(read.question) for read in message.reads]
+        if self._answers.is_suspended or self._has_too_many(client) or not self._has_room(client, sum(sizes)):
             self._context.send(client, Busy(tuple([read.number for read in message.reads])))
             return
         now, applied = self._context.now, self._replica.applied
-        for read in message.reads:
-            parked = ParkedRead(client, read, now)
+        for read, size in zip(message.reads, sizes, strict=True):
+            parked = ParkedRead(client, read, now, size)
             kind = type(read.question)
             if kind is AtTime:
                 self._resolve_time(parked)
@@ -89,13 +121,24 @@ class ReadQueue:
         lists: tuple[Collection[Any], ...] = self._needing_tail, self._requesting_tail, self._by_version, self._by_time
         if queued + sum(map(len, lists)) < MAX_PARKED:
             return False
-        reads = chain(
-            self._needing_tail,
-            self._requesting_tail,
-            (entry[2] for entry in self._by_version),
-            self._by_time.values(),
-        )
-        return queued + sum([parked.client == client for parked in reads]) > MAX_PARKED // 4
+        return queued + sum([parked.client == client for parked in self._parked()]) > MAX_PARKED // 4
+
+    def _parked(self) -> Iterator[ParkedRead]:
+        by_version = (entry[2] for entry in self._by_version)
+        return chain(self._needing_tail, self._requesting_tail, by_version, self._by_time.values())
+
+    def _has_room(self, client: Address, size: int) -> bool:
+        """Whether reads of this client with these bytes may wait."""
+        self._max_bytes += size
+        if self._max_bytes <= MAX_PARKED_BYTES:
+            return True
+        total = mine = size
+        for parked in chain(self._parked(), self._answers.waiting()):
+            total += parked.size
+            mine += parked.size if parked.client == client else 0
+        is_full = total > MAX_PARKED_BYTES and (mine > MAX_PARKED_BYTES // 4 or total > 4 * MAX_PARKED_BYTES)
+        self._max_bytes = total - size if is_full else total
+        return not is_full
 
     def _request_tail(self) -> None:
         """Send one tail request for all reads received before it (DBS-3)."""
