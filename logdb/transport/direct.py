@@ -7,7 +7,8 @@ their own, between the event loops of the two nodes.
 The node that opens a stream asks for it (`Hello.direct`). The other one answers with a port of its `DirectListener` and
 a ticket, a random number for this stream alone. The first node connects to that port at the same host, with TLS if the
 stream has it, sends the ticket, and receives it back in the first packet. It reports on the stream whether it has
-connected. If it has not (a firewall, a proxy that accepts everything), the stream carries the packets.
+connected. If it has not (a firewall, a proxy that accepts everything), the stream carries the packets. If a connection
+is lost and its stream is not, the next stream does: the node that listens ends the stream with ABORTED.
 
 A packet is preceded by its length, 4 bytes; the length 0 ends a direction. The connection ends with its stream.
 """
@@ -68,7 +69,8 @@ logger = logging.getLogger("logdb.transport")
 class Connection(asyncio.Protocol):
     """One end of a connection. `read` and `write` are used by one task each.
 
-    `on_ticket`: at the node that listens, called with the ticket of the peer.
+    `on_ticket`: at the node that listens, called with the ticket of the peer. `was_lost`: it has ended, and neither
+    node has ended it.
     """
 
     def __init__(self, on_ticket: Callable[[Connection, bytes], None] | None = None) -> None:
@@ -77,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._partial = bytearray()
         self._packets: deque[bytes] = deque()
         self._unread_bytes = 0
-        self._is_paused = self._has_ended = self._is_lost = False
+        self._is_paused = self._has_ended = self._is_lost = self.was_lost = False
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
 
@@ -120,6 +122,7 @@ class Connection(asyncio.Protocol):
             if not length or length > MAX_PACKET_BYTES:
                 if length:
                     logger.warning("direct connection ended: a packet of %s bytes", length)
+                    self._lose()
                     self.abort()
                 self._has_ended = True
                 return size
@@ -135,7 +138,7 @@ class Connection(asyncio.Protocol):
         return at
 
     def eof_received(self) -> None:
-        self._has_ended = True
+        self._lose()
         self._wake_reader()
 
     def pause_writing(self) -> None:
@@ -148,10 +151,15 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         del error
-        self._has_ended = self._is_lost = True
+        self._lose()
+        self._is_lost = True
         self._partial.clear()
         self._wake_reader()
         self.resume_writing()
+
+    def _lose(self) -> None:
+        if not self._has_ended:
+            self.was_lost = self._has_ended = True
 
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():
@@ -189,6 +197,7 @@ class Connection(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         if self._is_lost or self._transport is None or self._transport.is_closing():
+            self._lose()
             raise ConnectionResetError("the connection was lost")
         self._transport.write(data)
 

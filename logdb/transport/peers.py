@@ -27,6 +27,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+import grpc
+
 from logdb.cores.effects import Address
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Right
@@ -88,7 +90,10 @@ QUEUE_BYTES: Final = 2 * MAX_PACKET_BYTES
 displace a large record."""
 HANDSHAKE_S: Final = 3.0
 DIRECT_PAUSE_S: Final = 60.0
-"""Pause after a direct connection could not be made: the next streams to this peer carry their packets themselves."""
+"""Pause after a direct connection could not be made or was lost: the next streams to this peer carry their packets
+themselves."""
+LOST_S: Final = 0.5
+"""Maximum time until a stream ends whose direct connection was lost because the peer has ended or failed."""
 GRACE_S: Final = 1.0
 """Time for streams to end when the node stops."""
 FINISH_S: Final = 3.0
@@ -612,9 +617,12 @@ class Peers:
                     await self._talk(peer, theirs, call, founding, end_writing=call.done_writing)
                     return
                 try:
-                    await self._talk(peer, theirs, connection, founding, end_writing=connection.end)
+                    with contextlib.suppress(ConnectionError):
+                        await self._talk(peer, theirs, connection, founding, end_writing=connection.end)
                 finally:
                     connection.close()
+                if connection.was_lost and await _is_open(call):
+                    self._pause_direct(peer, "it was lost")
         finally:
             self._nonces.discard(nonce)
 
@@ -627,13 +635,15 @@ class Peers:
         try:
             connection = await connect(host, theirs.port, theirs.ticket, self._credentials.context())
         except (OSError, TimeoutError) as error:
-            why = f"port {theirs.port}: {reason_of(error)}"
-            logger.info("no direct connection; messages pass gRPC", extra={"peer": peer.address, "why": why})
-            peer.direct_after = asyncio.get_running_loop().time() + DIRECT_PAUSE_S
+            self._pause_direct(peer, f"port {theirs.port}: {reason_of(error)}")
         else:
             end_with(call, connection)
         await call.write(NOT_CONNECTED if connection is None else CONNECTED)
         return connection
+
+    def _pause_direct(self, peer: _Peer, reason: str) -> None:
+        logger.info("no direct connection; messages pass gRPC", extra={"peer": peer.address, "why": reason})
+        peer.direct_after = asyncio.get_running_loop().time() + DIRECT_PAUSE_S
 
     # ---- streams that others open
 
@@ -677,6 +687,8 @@ class Peers:
                 else:
                     await context.write(pack_hello(answer))
                 await self._admit(theirs, context, channel, founding, grant)
+                if isinstance(channel, Connection) and channel.was_lost:
+                    context.set_code(grpc.StatusCode.ABORTED)
             except AccessDenied as error:
                 self.refusals.add("access denied", context.peer(), error)
                 with contextlib.suppress(*BROKEN, ConnectionError):
@@ -771,6 +783,16 @@ class Peers:
             await self._direct.close()
         if self._listener is not None:
             await self._listener.stop(GRACE_S)
+
+
+async def _is_open(call: Any) -> bool:
+    """Whether the stream of a direct connection that was lost has not ended, or has ended for the loss alone. Otherwise
+    its peer has ended or failed, and the connection with it."""
+    try:
+        async with asyncio.timeout(LOST_S):
+            return await call.code() is grpc.StatusCode.ABORTED
+    except TimeoutError:
+        return True
 
 
 async def _chosen(theirs: Hello, context: Any, ticket: Ticket) -> Channel:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -129,6 +130,106 @@ def test_the_stream_carries_the_packets_if_the_ticket_does_not_come_back(
             client.port.send(server.address, view_request(3))  # not tried again at once
             await until(lambda: len(server.got) == 2)
             assert (server.peers.open_streams, server.peers.direct_streams) == (1, 0)
+
+    run(test())
+
+
+class End(NamedTuple):
+    """A connection of a proxy to one of the two nodes."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+async def reset(client: End, server: End) -> None:
+    await client.reader.read(1)
+
+
+async def reset_client(client: End, server: End) -> None:
+    await client.reader.read(1)
+    client.writer.transport.abort()
+    await server.reader.read()
+
+
+async def reset_server(client: End, server: End) -> None:
+    await client.reader.read(1)
+    server.writer.transport.abort()
+    await client.reader.read()
+
+
+async def end_within_packet(client: End, server: End) -> None:
+    server.writer.write(await client.reader.read(10))
+    server.writer.write_eof()
+    await server.reader.read()
+
+
+async def end_towards_client(client: End, server: End) -> None:
+    client.writer.write_eof()
+    while data := await client.reader.read(100):
+        server.writer.write(data)
+    server.writer.write_eof()
+    await server.reader.read()
+
+
+class Proxy:
+    """Passes the exchange of each ticket, and then loses the connection. `count`: of connections."""
+
+    def __init__(self, lose: Callable[[End, End], Awaitable[None]]) -> None:
+        self.count, self._lose = 0, lose
+
+    async def connect(self, host: str, port: int, ticket: bytes, context: Any) -> Connection:
+        """As `direct.connect`."""
+        self.count += 1
+
+        async def serve(*ends: Any) -> None:
+            client, server = End(*ends), End(*await asyncio.open_connection(host, port))
+            server.writer.write(await client.reader.readexactly(16))
+            client.writer.write(await server.reader.readexactly(20))
+            with contextlib.suppress(ConnectionError):
+                await self._lose(client, server)
+            for end in (client, server):
+                end.writer.transport.abort()
+
+        listening = await asyncio.start_server(serve, host, 0)
+        try:
+            return await connect(host, listening.sockets[0].getsockname()[1], ticket, context)
+        finally:
+            listening.close()
+
+
+@pytest.mark.parametrize("lose", [reset, reset_client, reset_server, end_within_packet, end_towards_client])
+def test_the_next_stream_carries_the_packets_after_a_connection_was_lost(
+    lose: Callable[[End, End], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a firewall that forgets connections. Clients connected without end, and nothing arrived."""
+    proxy = Proxy(lose)
+    monkeypatch.setattr(peers_module, "connect", proxy.connect)
+    monkeypatch.setattr(peers_module, "LOST_S", 0.05)
+    monkeypatch.setattr(direct, "SHUTDOWN_S", 0.05)
+
+    async def test() -> None:
+        async with server_and_client() as (server, client):
+            while not server.got:
+                client.port.send(server.address, view_request(1))
+                await asyncio.sleep(0.01)
+            assert proxy.count == 1
+            assert (server.peers.open_streams, server.peers.direct_streams) == (1, 0)
+
+    run(test())
+
+
+def test_a_server_that_starts_again_is_connected_to_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends its streams and loses its connections, in any order."""
+    monkeypatch.setattr(peers_module, "LOST_S", 60.0)
+
+    async def test() -> None:
+        async with server_and_client() as (server, client):
+            for number in range(3):
+                client.port.send(server.address, view_request(number))
+                await until(lambda: server.peers.direct_streams)
+                await server.peers.close()
+                await until(lambda: len(client.lost) > number)
+                await server.peers.listen(server.address)
 
     run(test())
 
