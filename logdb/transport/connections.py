@@ -28,15 +28,14 @@ def raise_open_files() -> None:
 
 
 def max_connections(descriptors: int = 1) -> int:
-    """The maximum number of connections of a gRPC server in this process. `descriptors`: for each connection, with what
-    belongs to it."""
+    """Maximum number of connections in this process. `descriptors`: for each, with what belongs to it."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MAX_FILES if soft == resource.RLIM_INFINITY else soft
     return max(files - KEPT_FILES, files // 2) // descriptors
 
 
 def connection_options(descriptors: int = 1) -> list[tuple[str, int]]:
-    """The options of a gRPC server in this process. `descriptors`: as for `max_connections`."""
+    """The options of a gRPC server in this process. `descriptors`: as of `max_connections`."""
     return [
         ("grpc.max_allowed_incoming_connections", max_connections(descriptors)),
         ("grpc.server_handshake_timeout_ms", SILENT_MS),

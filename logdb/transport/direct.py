@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 from logdb.system.addresses import joined, parsed
+from logdb.transport.connections import max_connections
 from logdb.transport.failures import aio
 from logdb.wire.limits import MAX_PACKET_BYTES
 
@@ -69,12 +70,16 @@ logger = logging.getLogger("logdb.transport")
 class Connection(asyncio.Protocol):
     """One end of a connection. `read` and `write` are used by one task each.
 
-    `on_ticket`: at the node that listens, called with the ticket of the peer. `was_lost`: it has ended, and neither
-    node has ended it.
+    At the node that listens, `on_ticket` is called with the ticket of the peer, `on_closed` when the descriptor is free
+    again. `was_lost`: it has ended, and neither node has ended it.
     """
 
-    def __init__(self, on_ticket: Callable[[Connection, bytes], None] | None = None) -> None:
-        self._on_ticket = on_ticket
+    def __init__(
+        self,
+        on_ticket: Callable[[Connection, bytes], None] | None = None,
+        on_closed: Callable[[Connection], None] = lambda _: None,
+    ) -> None:
+        self._on_ticket, self._on_closed = on_ticket, on_closed
         self._transport: asyncio.Transport | None = None
         self._partial = bytearray()
         self._packets: deque[bytes] = deque()
@@ -156,6 +161,7 @@ class Connection(asyncio.Protocol):
         self._partial.clear()
         self._wake_reader()
         self.resume_writing()
+        self._on_closed(self)
 
     def _lose(self) -> None:
         if not self._has_ended:
@@ -287,6 +293,8 @@ class DirectListener:
         self._socket = socket.socket(family, kind, protocol)
         self._socket.setblocking(False)
         self._tickets: dict[bytes, Ticket] = {}
+        self._connections: set[Connection] = set()
+        self._max_connections = max_connections(descriptors=2)  # one of each two is for gRPC
         self.strangers: set[asyncio.Task[None]] = set()
         try:
             self._socket.bind(target)
@@ -297,6 +305,11 @@ class DirectListener:
         self.port = int(self._socket.getsockname()[1])
         self.address = joined(host, self.port)
         self._task = asyncio.create_task(self._accept())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more connection leaves enough descriptors, if all tickets are redeemed."""
+        return len(self._tickets) + len(self._connections) < self._max_connections
 
     @contextlib.contextmanager
     def ticket(self) -> Iterator[Ticket]:
@@ -343,12 +356,15 @@ class DirectListener:
             if ticket is None:
                 one.abort()
             else:
+                self._connections.add(one)
                 one.return_ticket(number)
                 ticket.redeem(one)
 
         try:
             async with asyncio.timeout(TICKET_S):
-                transport, _ = await loop.connect_accepted_socket(lambda: Connection(redeem), accepted, **tls)
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: Connection(redeem, self._connections.discard), accepted, **tls
+                )
                 await asyncio.shield(known)
         except (OSError, TimeoutError):
             pass

@@ -679,7 +679,7 @@ class Peers:
                     return
                 founding = self._meet(self.hello, theirs)
                 answer = self.hello._replace(right=grant.right)
-                if theirs.direct and self._direct is not None:
+                if theirs.direct and self._direct is not None and self._direct.has_room:
                     ticket = connections.enter_context(self._direct.ticket())
                     offer = answer._replace(port=self._direct.port, ticket=ticket.number)
                     await context.write(pack_hello(offer))

@@ -380,6 +380,47 @@ def test_silent_connections_do_not_exhaust_descriptors(monkeypatch: pytest.Monke
     run(test())
 
 
+def test_streams_beyond_the_limit_of_descriptors_carry_their_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client with many streams had all descriptors of a server, which then committed nothing."""
+    monkeypatch.setattr(direct, "max_connections", lambda descriptors: 4 // descriptors)
+
+    async def test() -> None:
+        async with server_and_client() as (server, client), contextlib.AsyncExitStack() as others:
+            for number, expected in enumerate([1, 2, 2]):
+                other = Node(f"client-{number + 2}", CLIENT, cluster="")
+                others.push_async_callback(other.peers.close)
+                other.port.send(server.address, view_request(number))
+                await until(lambda: len(server.got) > number)
+                assert (server.peers.open_streams, server.peers.direct_streams) == (number + 1, expected)
+            await others.aclose()
+            await until(lambda: not server.peers.open_streams)
+            client.port.send(server.address, view_request(3))
+            await until(lambda: server.peers.direct_streams == 1)
+
+    run(test())
+
+
+def test_a_ticket_counts_until_its_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after its stream, while the peer reads what was sent."""
+    monkeypatch.setattr(direct, "max_connections", lambda descriptors: 2 // descriptors)
+
+    async def test() -> None:
+        listener = DirectListener("127.0.0.1:0", None)
+        with listener.ticket():
+            assert not listener.has_room
+        assert listener.has_room
+        with listener.ticket() as ticket:
+            mine = await connect("127.0.0.1", listener.port, ticket.number, None)
+            (await ticket.connection()).return_ticket(bytes(40_000_000))
+            assert not listener.has_room
+        assert not listener.has_room
+        mine.abort()
+        await until(lambda: listener.has_room)
+        await listener.close()
+
+    run(test())
+
+
 def test_packets_of_any_size_arrive_in_order_however_slowly_they_are_read() -> None:
     sizes = [1, 100, 70_000, 3_000_000, 5, 40_000_000, 9]
 
