@@ -183,14 +183,12 @@ class _Peer:
     """Another node, or a client. `queue`: packets to send; `share`: their account, with those that are being sent.
     `streams`: the open streams, the newest last; `user`: the name of its certificate or token on the stream that it has
     opened; `dialler`: the task that opens a stream to the peer. `failing`: the last attempt to reach it has failed.
-    `direct_after`: when direct connections to it may be tried again, as the loop's time.
     `addresses`: of its cores that messages were sent to."""
 
     __slots__ = (
         "address",
         "addresses",
         "dialler",
-        "direct_after",
         "failing",
         "queue",
         "queued_bytes",
@@ -207,7 +205,6 @@ class _Peer:
         self.streams: list[_Stream] = []
         self.dialler: asyncio.Task[None] | None = None
         self.failing = False
-        self.direct_after = 0.0
         self.user = ""
 
     @property
@@ -309,6 +306,7 @@ class Peers:
         self._peers: dict[Address, _Peer] = {}
         self._listener: Listener | None = None
         self._direct: DirectListener | None = None
+        self._direct_after: dict[Address, float] = {}  # when to try direct connections again, as the loop's time
         self._closed = False
 
     def attach(self, address: Address, accepts: frozenset[type]) -> Port:
@@ -605,7 +603,8 @@ class Peers:
         self._nonces.add(nonce)
         mine = self.hello
         try:
-            asking = mine._replace(nonce=nonce, direct=asyncio.get_running_loop().time() >= peer.direct_after)
+            may_be_direct = asyncio.get_running_loop().time() >= self._direct_after.get(peer.address, 0.0)
+            asking = mine._replace(nonce=nonce, direct=may_be_direct)
             async with opened(peer.address, asking, self._credentials, HANDSHAKE_S) as stream:
                 self._nonces.discard(nonce)
                 call, theirs = stream.call, stream.theirs
@@ -643,7 +642,9 @@ class Peers:
 
     def _pause_direct(self, peer: _Peer, reason: str) -> None:
         logger.info("no direct connection; messages pass gRPC", extra={"peer": peer.address, "why": reason})
-        peer.direct_after = asyncio.get_running_loop().time() + DIRECT_PAUSE_S
+        now = asyncio.get_running_loop().time()
+        self._direct_after = {address: after for address, after in self._direct_after.items() if after > now}
+        self._direct_after[peer.address] = now + DIRECT_PAUSE_S
 
     # ---- streams that others open
 

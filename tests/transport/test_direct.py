@@ -102,6 +102,33 @@ def test_the_stream_carries_the_packets_if_the_port_cannot_be_reached(monkeypatc
     run(test())
 
 
+@pytest.mark.parametrize(("pause_s", "expected"), [(60.0, 1), (0.0, 2)])
+def test_the_pause_of_direct_connections_outlasts_the_stream(
+    pause_s: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was forgotten when nothing was queued for a peer: each stream began with two seconds in which nothing left."""
+    tries: list[int] = []
+
+    async def refused(host: str, port: int, ticket: bytes, context: object) -> Connection:
+        tries.append(port)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(peers_module, "connect", refused)
+    monkeypatch.setattr(peers_module, "DIRECT_PAUSE_S", pause_s)
+
+    async def test() -> None:
+        async with server_and_client() as (server, client):
+            for number in range(2):
+                client.port.send(server.address, view_request(number))
+                await until(lambda: len(server.got) > number)
+                await server.peers.close()
+                await until(lambda: not client.peers.known)
+                await server.peers.listen(server.address)
+            assert len(tries) == expected
+
+    run(test())
+
+
 @pytest.mark.parametrize("answer", [b"", bytes(20), b"\0\0\0\x10" + bytes(16)])
 def test_the_stream_carries_the_packets_if_the_ticket_does_not_come_back(
     answer: bytes, monkeypatch: pytest.MonkeyPatch
