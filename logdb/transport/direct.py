@@ -313,7 +313,7 @@ class DirectListener:
 
     @contextlib.contextmanager
     def ticket(self) -> Iterator[Ticket]:
-        """A ticket. It is valid within the block, and its connection ends with the block."""
+        """A ticket. It is valid once and within the block, and its connection ends with the block."""
         ticket = Ticket()
         self._tickets[ticket.number] = ticket
         try:

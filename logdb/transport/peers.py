@@ -685,6 +685,8 @@ class Peers:
                     offer = answer._replace(port=self._direct.port, ticket=ticket.number)
                     await context.write(pack_hello(offer))
                     channel = await _chosen(theirs, context, ticket)
+                    if channel is context:
+                        connections.close()
                 else:
                     await context.write(pack_hello(answer))
                 await self._admit(theirs, context, channel, founding, grant)

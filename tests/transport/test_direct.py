@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logdb.security.credentials import NONE
 from logdb.transport import direct
 from logdb.transport import peers as peers_module
+from logdb.transport.dialling import Stream, opened
 from logdb.transport.direct import KEEPALIVE, Connection, DirectListener, connect, end_with
 from logdb.transport.failures import aio
 from logdb.transport.peers import Peers
-from logdb.wire.envelopes import CLIENT, VERSION, Hello
+from logdb.wire.envelopes import CLIENT, NOT_CONNECTED, VERSION, Hello
 from logdb.wire.limits import MAX_PACKET_BYTES
 from tests.harness.coroutines import run, until
 from tests.harness.examples import view_request
@@ -380,6 +382,32 @@ def test_a_ticket_is_valid_once_and_until_its_stream_ends(monkeypatch: pytest.Mo
         with pytest.raises(TimeoutError):
             await connect("127.0.0.1", listener.port, ticket.number, None)
         await listener.close()
+
+    run(test())
+
+
+@asynccontextmanager
+async def offered(server: Node) -> AsyncIterator[Stream]:
+    """A client's stream that has been offered a ticket."""
+    async with opened(server.address, Hello(VERSION, "", CLIENT, "client-9", direct=True), NONE) as stream:
+        yield stream
+
+
+def test_a_ticket_is_not_valid_when_the_stream_carries_the_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was, as long as the stream: a connection behind it stayed open, and carried nothing."""
+    monkeypatch.setattr(direct, "CONNECT_S", 0.2)
+
+    async def test() -> None:
+        async with server_and_client() as (server, _):
+            async with offered(server) as (_, call, theirs):
+                await call.write(NOT_CONNECTED)
+                await until(lambda: server.peers.open_streams)
+                with pytest.raises(TimeoutError):
+                    await connect("127.0.0.1", theirs.port, theirs.ticket, None)
+            async with offered(server) as (_, call, theirs):
+                mine = await connect("127.0.0.1", theirs.port, theirs.ticket, None)
+                await call.write(NOT_CONNECTED)
+                assert await mine.read() is aio.EOF
 
     run(test())
 
