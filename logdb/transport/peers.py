@@ -684,7 +684,10 @@ class Peers:
                     ticket = connections.enter_context(self._direct.ticket())
                     offer = answer._replace(port=self._direct.port, ticket=ticket.number)
                     await context.write(pack_hello(offer))
-                    channel = await _chosen(theirs, context, ticket)
+                    chosen = await _chosen(theirs, context, ticket)
+                    if chosen is None:
+                        return
+                    channel = chosen
                     if channel is context:
                         connections.close()
                 else:
@@ -798,15 +801,17 @@ async def _is_open(call: Any) -> bool:
         return True
 
 
-async def _chosen(theirs: Hello, context: Any, ticket: Ticket) -> Channel:
+async def _chosen(theirs: Hello, context: Any, ticket: Ticket) -> Channel | None:
     """The carrier of the packets of a stream whose peer has received a ticket: the connection, if the peer reports that
-    it has connected. Raises WireError."""
+    it has connected. None if the peer has ended the stream. Raises WireError."""
     reported: Any = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CONNECT_S + HANDSHAKE_S):
             reported = await context.read()
             if reported == CONNECTED:
                 return await ticket.connection()
+    if reported is aio.EOF:
+        return None
     if reported == NOT_CONNECTED:
         return context  # type: ignore[no-any-return]  # of gRPC
     raise WireError(f"{theirs.address} has not reported whether it has connected")

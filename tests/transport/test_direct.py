@@ -412,6 +412,18 @@ def test_a_ticket_is_not_valid_when_the_stream_carries_the_packets(monkeypatch: 
     run(test())
 
 
+def test_a_stream_that_ends_while_its_node_connects_is_not_refused() -> None:
+    """A program that was done within two seconds left a warning at each server."""
+
+    async def test() -> None:
+        async with server_and_client() as (server, _), offered(server) as (_, call, _):
+            await call.done_writing()
+            assert await call.read() is aio.EOF
+            assert server.peers.refusals.count == 0
+
+    run(test())
+
+
 def test_silent_connections_do_not_exhaust_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "TICKET_S", 0.2)
 
