@@ -43,7 +43,7 @@ MAX_STRANGERS: Final = 64
 ACCEPT_PAUSE_S: Final = 1.0
 """Pause after a connection could not be accepted."""
 SHUTDOWN_S: Final = 1.0
-"""Maximum time for what is written to leave when a connection ends with TLS."""
+"""Maximum time for what is written to leave when a connection ends."""
 BUFFER_BYTES: Final = 1 << 18
 """Packets received and not read, or written and not sent, above which a connection waits."""
 KEEPALIVE: Final = [
@@ -216,10 +216,11 @@ class Connection(asyncio.Protocol):
         self._write(_framed(ticket))
 
     def close(self) -> None:
-        """End the connection once all is sent that was written."""
+        """End the connection once all is sent that was written, at the latest after SHUTDOWN_S."""
         self._has_ended = True
         if self._transport is not None:
             self._transport.close()
+            asyncio.get_running_loop().call_later(SHUTDOWN_S, self._transport.abort)
 
     def abort(self) -> None:
         """End the connection at once."""

@@ -488,6 +488,24 @@ def test_a_ticket_counts_until_its_connection_is_closed(monkeypatch: pytest.Monk
     run(test())
 
 
+def test_a_connection_ends_after_its_stream_although_its_peer_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that read by drops kept what it was sent in the memory of the server, beyond all limits."""
+    monkeypatch.setattr(direct, "SHUTDOWN_S", 0.01)
+    monkeypatch.setattr(direct, "max_connections", lambda descriptors: 1)
+
+    async def test() -> None:
+        listener = DirectListener("127.0.0.1:0", None)
+        with listener.ticket() as ticket:
+            mine = await connect("127.0.0.1", listener.port, ticket.number, None)
+            for _ in range(2):  # it does not read beyond the first, which has no reader
+                (await ticket.connection()).return_ticket(bytes(20_000_000))
+        await until(lambda: listener.has_room)
+        mine.abort()
+        await listener.close()
+
+    run(test())
+
+
 def test_packets_of_any_size_arrive_in_order_however_slowly_they_are_read() -> None:
     sizes = [1, 100, 70_000, 3_000_000, 5, 40_000_000, 9]
 
