@@ -584,6 +584,10 @@ class Peers:
             except (*BROKEN, WireError, OSError, TimeoutError, ValueError, Unavailable) as error:
                 reason = "" if peer.failing else (await failure_of(peer.address, error, self._credentials)).reason
                 self._not_reached(peer, reason)
+            except Exception as error:
+                if not peer.failing:
+                    logger.error("dialling failed", extra={"peer": peer.address}, exc_info=error)
+                self._not_reached(peer, reason_of(error))
             if time() - begun > HANDSHAKE_S:
                 backoff.reset()
             await asyncio.sleep(backoff.next_s())

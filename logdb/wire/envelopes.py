@@ -195,6 +195,8 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope | Bundle:
         raise WireError(f"{len(data):,} bytes that are not a packet: {data[:16]!r}...") from error
     if packet.HasField("hello"):
         hello = packet.hello
+        if hello.port > 65_535:
+            raise WireError(f"a Hello with the port {hello.port}")
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
         roles = [_ROLE_OF.get(number) for number in hello.roles]
         engine = hello.engine or ENGINES[0]

@@ -263,6 +263,26 @@ def test_a_server_that_starts_again_is_connected_to_directly(monkeypatch: pytest
     run(test())
 
 
+def test_an_attempt_to_dial_that_fails_in_an_unknown_way_is_not_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was, with what is queued, 138 times a second. Other failures drop the queue, and a pause follows."""
+
+    async def unexpected(*_: object) -> Connection:
+        raise OverflowError("port must be 0-65535")
+
+    monkeypatch.setattr(peers_module, "connect", unexpected)
+
+    async def test() -> None:
+        async with server_and_client() as (server, client):
+            client.port.send(server.address, view_request(1))
+            await until(lambda: not client.peers.known)
+            assert client.lost == [server.address]
+            assert [record.message for record in caplog.records] == ["dialling failed", "peer not reached"]
+
+    run(test())
+
+
 def test_a_connection_is_tried_again_while_the_listener_has_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a server starts again, and all of its clients come at once."""
     monkeypatch.setattr(direct, "MAX_STRANGERS", 0)

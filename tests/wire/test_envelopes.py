@@ -290,6 +290,13 @@ def test_a_newer_version_is_recognized_by_its_number_only() -> None:
     assert "version 0" in refusal_reason(SERVER, nothing)
 
 
+def test_a_hello_has_a_port_that_can_exist() -> None:
+    """A client dialled without end, and logged a traceback each time."""
+    assert unpack(pack_hello(SERVER._replace(port=65_535))) == SERVER._replace(port=65_535)
+    with pytest.raises(WireError, match="65536"):
+        unpack(pack_hello(SERVER._replace(port=65_536)))
+
+
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\x0a\xff", b'{"hello": 1}'])
 def test_strangers_are_refused(data: bytes) -> None:
     with pytest.raises(WireError, match="not a packet"):
