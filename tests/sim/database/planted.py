@@ -52,7 +52,7 @@ from logdb.store.records import COMMIT, ENDING, Commit, Decision, Place, TxnId, 
 from logdb.store.runs import Group, GroupReader, RunReader
 from logdb.txn import coordinator
 from logdb.txn.coordinator import Coordinator
-from logdb.txn.ledger import Ledger
+from logdb.txn.ledger import Ledger, Stretches
 from logdb.txn.speculation import Misspeculated, SpeculatedWrites
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests.harness import planting
@@ -571,6 +571,12 @@ def trim_before_the_parts_are_appended(right: Any, compactor: Compactor, began: 
     """The log is trimmed before the compaction's parts are in it."""
     right(compactor, began)
     compactor._log.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
+
+
+@planted(Ledger, "used_before", seed=16)
+def forget_every_id_below_the_highest(right: Any, ledger: Ledger, gsn: int) -> dict[int, Stretches]:
+    """A compaction keeps the highest sequence number of each client, instead of stretches of used ones."""
+    return {client: (0, used[-1]) for client, used in right(ledger, gsn).items()}
 
 
 @planted(Compactor, "_part", seed=12)

@@ -33,6 +33,7 @@ from logdb.store.records import (
 )
 from logdb.txn.coordinator import Outcome as Ended
 from logdb.txn.coordinator import Status
+from logdb.txn.ledger import MAX_STRETCHES
 from tests.sim.checks import Truth, truth_of
 from tests.sim.cluster import NotAnswered, Operator, Shape
 from tests.sim.database.checks import WRITERS, Model, check_all
@@ -359,6 +360,7 @@ class Simulation(LogSimulation):
         cluster.cold_tier.check(replayed.versions)
         check_decisions(truth, fresh)
         check_verdicts(self.history, truth, replayed)
+        check_used_ids(self.history, truth, replayed)
         self._check_shards(truth, replayed)
         self.world.counts["expired"] += replayed.retention.deleted
         return replayed
@@ -528,11 +530,7 @@ def versions_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[i
 
 def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
     """DBS-6: a client's verdict is that of the first record with its transaction's id."""
-    first: dict[TxnId, int] = {}
-    for gsn in sorted(truth.records):
-        if truth.records[gsn][1] == COMMIT:
-            commit = decode_commit(truth.records[gsn][2], gsn)
-            first.setdefault(TxnId(commit.client, commit.sequence), gsn)
+    first = first_records(truth)
     for op in history.ops:
         if op.what not in WRITERS or op.txn is None:
             continue
@@ -544,6 +542,38 @@ def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
                 raise Failure("DBS-6: a verdict matches the log", f"{op}: {decided}")
         elif op.status == "fail" and replayed.outcome(op.txn).committed:
             raise Failure("DBS-7: a failed transaction is not applied", f"{op}")
+
+
+def first_records(truth: Truth) -> dict[TxnId, int]:
+    """The GSN of each transaction's first commit record."""
+    first: dict[TxnId, int] = {}
+    for gsn in sorted(truth.records):
+        if truth.records[gsn][1] == COMMIT:
+            commit = decode_commit(truth.records[gsn][2], gsn)
+            first.setdefault(TxnId(commit.client, commit.sequence), gsn)
+    return first
+
+
+def check_used_ids(history: History, truth: Truth, replayed: Replayed) -> None:
+    """DBS-15: the first commit record of an id is decided, and an id is forgotten only if a compaction has dropped its
+    record. Clients whose lowest gaps may have been closed are excluded."""
+    first, floor = first_records(truth), replayed.replica.coordinator.floor
+    used: dict[int, set[int]] = {}
+    for client, sequence in first:
+        used.setdefault(client, set()).add(sequence)
+    many = {client for client, ids in used.items() if sum([one - 1 not in ids for one in ids]) > MAX_STRETCHES}
+    for txn in first.keys() - replayed.decided.keys():
+        if txn.client not in many:
+            raise Failure("DBS-15: a first record is decided", f"the record of {txn} at {first[txn]} is a duplicate")
+    for op in history.ops:
+        txn, is_forgotten = op.txn, isinstance(op.error, OutcomeUnknown) and not op.has_deadline
+        if op.result is not None and op.status == "ok":
+            txn, is_forgotten = op.result[0], op.result[1].status is Status.FORGOTTEN
+        if txn is not None and is_forgotten and first.get(txn, floor) >= floor and txn.client not in many:
+            raise Failure(
+                "DBS-15: only compacted transactions are forgotten",
+                f"{op}: it is at {first.get(txn)}, the floor is {floor}",
+            )
 
 
 def simulate(

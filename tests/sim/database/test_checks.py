@@ -9,6 +9,7 @@ import pytest
 
 import logdb
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning
+from logdb.errors import OutcomeUnknown
 from logdb.log.contract import Batch, LogRecord
 from logdb.store.records import BEGINNING, COMMIT, DECISION, Commit, Decision, TxnId, encode_commit, encode_decision
 from logdb.txn.coordinator import Outcome, Status
@@ -17,7 +18,7 @@ from tests.sim.checks import Truth
 from tests.sim.database.checks import Model, check_all
 from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op
-from tests.sim.database.run import Replayed, check_decisions, check_verdicts
+from tests.sim.database.run import Replayed, check_decisions, check_used_ids, check_verdicts
 from tests.sim.world import Failure
 
 LIST, CELL, ONE, OTHER = b"list 0", b"cell 0", b"account 0", b"account 1"
@@ -334,3 +335,32 @@ def test_verdicts_that_contradict_the_log_are_reported() -> None:
     op.txn, op.version, op.verdict, op.status = TxnId(1, 1), 0, None, "fail"
     with pytest.raises(Failure, match="is not applied"):
         check_verdicts(history, truth, fresh)
+
+
+def test_an_id_that_is_refused_at_its_first_record_is_reported() -> None:
+    """Sequence number 1 comes after a compaction that has dropped number 3."""
+    floor = BEGINNING, encode_beginning(CompactionBeginning(1, 2))
+    truth, fresh = log_of(a_commit(3), a_commit(4), floor, a_commit(1))
+    history = History()
+    check_used_ids(history, truth, fresh)
+    del fresh.decided[TxnId(1, 1)]
+    with pytest.raises(Failure, match="a first record is decided"):
+        check_used_ids(history, truth, fresh)
+
+
+@pytest.mark.parametrize("sequence", [2, 4], ids=["never used", "after the floor"])
+def test_an_id_that_is_forgotten_too_early_is_reported(sequence: int) -> None:
+    floor = BEGINNING, encode_beginning(CompactionBeginning(1, 2))
+    truth, fresh = log_of(a_commit(3), a_commit(4), floor)
+    history = History()
+    outcome, put = history.invoke("outcome", "client", 0), history.invoke("put", "client", 0)
+    outcome.result, outcome.status = (TxnId(1, 3), Outcome(Status.FORGOTTEN, 0)), "ok"
+    put.txn, put.error = TxnId(1, 3), OutcomeUnknown("1-3", "compacted away")
+    check_used_ids(history, truth, fresh)
+    put.txn = TxnId(1, sequence)
+    with pytest.raises(Failure, match="only compacted transactions"):
+        check_used_ids(history, truth, fresh)
+    put.has_deadline = True
+    outcome.result = TxnId(1, sequence), Outcome(Status.FORGOTTEN, 0)
+    with pytest.raises(Failure, match="only compacted transactions"):
+        check_used_ids(history, truth, fresh)

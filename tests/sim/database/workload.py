@@ -144,6 +144,9 @@ class Application:
         self._has_appends = world.draw("appends").random() < 0.3
         self._folds = world.draw(f"folds {process.address}")
         self._has_folds = world.draw("folds").random() < 0.4
+        self._early = world.draw(f"early ids {process.address}")
+        self._has_early_ids = "compact" in load.doing and world.draw("early ids").random() < 0.5
+        self._early_ids: list[TxnId] = []
         self.stopping = False
         self.session = 0
         self._calls = 0
@@ -262,6 +265,7 @@ class Application:
                 self.world.after(self.load.think_ns, self._act, worker)
         self._open.clear()
         self._waiting.clear()
+        self._early_ids.clear()
         if self._programs is not None:
             for worker in self._programs.killed():
                 self.world.after(self.load.think_ns, self._act, worker)
@@ -362,6 +366,16 @@ class Application:
             op.folds += (Fold(draw.choice((ADD, ADD, MIN, MAX)), draw.choice(keys), draw.randint(-9, 9)),)
         self.world.counts["folds"] += len(op.folds)
 
+    def _new_id(self) -> Generator[Any, Any, TxnId]:
+        """The id of a transaction. In some seeds with compactions, some ids are used long after later ones."""
+        draw, early = self._early, self._early_ids
+        if self._has_early_ids and draw.random() < 0.2:
+            early.append((yield requests.NewId()))
+        if early and draw.random() < 0.1:
+            self.world.counts["early id"] += 1
+            return early.pop(draw.randrange(len(early)))
+        return (yield requests.NewId())  # type: ignore[no-any-return]
+
     def _commit(self, op: Op, deletes: Sequence[Range] = ()) -> Iterator[Any]:
         """Commit the reads and writes of the operation; ends it. `deletes`: ranges to be deleted before the writes."""
         self._draw_folds(op)
@@ -370,7 +384,7 @@ class Application:
         for start, end in deletes:
             left = {*KEYS, *COUNTERS} - writes.keys() - {fold.key for fold in op.folds}
             op.writes.update({key: None for key in sorted(left) if is_within(key, start, end)})
-        op.txn = yield requests.NewId()
+        op.txn = yield from self._new_id()
         op.label = f"{op.what} {op.invoked}"
         deadline = self.deadline(op)
         result = yield requests.Commit(
@@ -662,7 +676,8 @@ class Application:
                 txn = txn._replace(sequence=txn.sequence + 1)
         result = yield requests.Settle(txn)
         if isinstance(result, OutcomeUnknown) and "compact" in self.load.doing:
-            self.end(op, "ok")  # the outcome is no longer stored
+            op.result = txn, Outcome(Status.FORGOTTEN, 0)
+            self.end(op, "ok")
             return
         op.result = txn, self._expect(op, result, Outcome)
         if op.result[1].status not in (Status.COMMITTED, Status.ABORTED):
