@@ -236,7 +236,8 @@ class Cluster(cluster.Cluster):
 
     def may_lose_storage(self, process: Process, spared: int = 0) -> bool:
         """Whether the records of the shard of this unit survive: more than `spared` others with all entries have their
-        disks (COR-5). The next epoch must not depend on this unit already, so it must not be sealed."""
+        disks (COR-5). The next epoch must not depend on this unit already, so it must not be sealed. Units that were
+        removed do not count (PROTOCOL.md, Tolerated losses: a known limit)."""
         server = self.server_of(process)
         if server is None or not server.shard or server.is_gone:
             # The auxiliary may have chosen a spare for a new shard: it notices after a while that the spare is silent.
