@@ -83,7 +83,7 @@ def catch(name: str, engine: str = ENGINES[0], *, nodes: bool = False) -> tuple[
 # ---- deciding
 
 
-@planted(CommitClient, "_append_record", seed=9)
+@planted(CommitClient, "_append_record", seed=7)
 def evaluate_conditions_on_arrival(
     right: Any, commits: CommitClient, one: PendingCommit, request: Any, writes: Any
 ) -> None:
@@ -106,7 +106,7 @@ def apply_a_transaction_twice(right: Any, ledger: Ledger, *where: int) -> bool:
     return True
 
 
-@planted(replica, "decode_commit", seed=7)
+@planted(replica, "decode_commit")
 def ignore_read_ranges(right: Any, payload: bytes, gsn: int) -> Commit:
     """Allows phantoms: scanned ranges are not validated."""
     commit: Commit = right(payload, gsn)
@@ -159,7 +159,7 @@ def leave_range_deletes_out_of_checkpoints(right: Any, coordinator: Coordinator,
     return []
 
 
-@planted(RangeDeletions, "newest", seed=2)
+@planted(RangeDeletions, "newest", seed=3)
 def read_the_newest_range_delete_at_every_version(right: Any, deletions: RangeDeletions, key: bytes, at: int) -> int:
     found: int = right(deletions, key, 1 << 62)
     return found
@@ -177,7 +177,7 @@ def summarize_without_range_deletes(right: Any, summarizer: Summarizer, *taken: 
     summarizer._deletes.clear()
 
 
-@planted(KeyMap, "changed", seed=16)
+@planted(KeyMap, "changed", seed=150)
 def ignore_deletions_in_range_validation(right: Any, key_map: KeyMap, start: Any, end: Any, *span: int) -> Any:
     """A transaction that scanned a range does not conflict with deletions in it."""
     changed = right(key_map, start, end, *span)
@@ -269,7 +269,7 @@ def answer_a_snapshot_read_before_its_version_is_applied(
             right(queue, messages.Reads((read,)), client)
 
 
-@planted(ReadQueue, "on_reads", seed=13)
+@planted(ReadQueue, "on_reads", seed=121)
 def answer_outcomes_before_applying_up_to_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
     for read in message.reads:
         if type(read.question) is messages.Outcome and not queue._answers.is_suspended:
@@ -297,7 +297,7 @@ def read_the_parts_of_a_snapshot_at_different_versions(
         readings._ask = newest  # type: ignore[method-assign]
 
 
-@planted(ReadQueue, "on_reads", seed=14)
+@planted(ReadQueue, "on_reads", seed=3)
 def reject_unapplied_versions_as_future(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
     """A version that this server has not applied yet is rejected as a future one."""
     applied = queue._replica.applied
@@ -312,7 +312,7 @@ def reject_unapplied_versions_as_future(right: Any, queue: ReadQueue, message: A
 # ---- verdicts
 
 
-@planted(VerdictSubscriptions, "on_await", seed=23)
+@planted(VerdictSubscriptions, "on_await", seed=24)
 def push_the_verdict_of_another_transaction(
     right: Any, subscriptions: VerdictSubscriptions, message: Any, sender: str
 ) -> None:
@@ -364,7 +364,7 @@ def retry_with_a_new_transaction_id(right: Any, commits: CommitClient, one: Pend
 # ---- checkpoints and decision records
 
 
-@planted(MappingServer, "start", seed=27)
+@planted(MappingServer, "start", seed=23)
 def answer_reads_from_the_restored_checkpoint(right: Any, server: MappingServer, now: int) -> Any:
     """A restarted server answers from its checkpoint before it has read the log that earlier incarnations applied."""
     on_reads = server._handlers[messages.Reads]
@@ -443,7 +443,7 @@ def rename_a_manifest_before_it_is_synced(right: Any, files: MapFiles, content: 
         right(files, content)
 
 
-@planted(Checkpoint, "_commit", seed=241)
+@planted(Checkpoint, "_commit", seed=128)
 def remove_runs_that_the_manifest_names(right: Any, one: Checkpoint, manifest: Manifest, runs: Any) -> None:
     """Runs are removed while the current manifest still lists them."""
     for run in [run for run in one._snapshot.runs if run not in runs]:
@@ -522,7 +522,7 @@ def put_overlapping_runs_into_one_group(right: Any, group: Group, run: Any) -> b
         run.last = last
 
 
-@planted(Checkpoint, "merge", seed=4)
+@planted(Checkpoint, "merge", seed=2)
 def merge_with_a_floor_that_is_not_covered(right: Any, one: Checkpoint) -> Any:
     """A merge drops versions before a floor that the checkpoint does not cover yet (MAP-4)."""
     pruned, one.pruned = one.pruned, one.ceiling
@@ -534,7 +534,7 @@ def merge_with_a_floor_that_is_not_covered(right: Any, one: Checkpoint) -> Any:
 # ---- compaction
 
 
-@planted(Replica, "_apply_compaction", seed=56)
+@planted(Replica, "_apply_compaction", seed=90)
 def accept_the_ending_of_another_compaction(right: Any, one: Replica, gsn: int, tag: int, payload: bytes) -> None:
     """An ENDING ends the current compaction, even if it names another one."""
     right(one, gsn, tag, encode_ending(one.begun) if tag == ENDING and one.begun else payload)
@@ -592,7 +592,7 @@ def accept_commits_that_refer_to_dropped_values(right: Any, one: Replica, gsn: i
     one.coordinator.reach = 0
 
 
-@planted(Compactor, "_needed", seed=64)
+@planted(Compactor, "_needed", seed=22)
 def omit_moved_values_when_restating(
     right: Any, compactor: Compactor, keys: list[bytes], began: int, floor: int, *deleted: Any
 ) -> Any:
@@ -644,7 +644,7 @@ def copy_commits_that_were_refused(right: Any, ledger: Ledger, gsn: int) -> bool
     return False
 
 
-@planted(ColdReader, "_segment_of", seed=43)
+@planted(ColdReader, "_segment_of", seed=67)
 def read_one_segment_too_few(right: Any, reader: ColdReader, version: int, recall: Recall) -> int:
     """An old version is read before the segment that has it is folded."""
     return max(right(reader, version, recall) - 1, 1)
@@ -690,7 +690,7 @@ def refuse_versions_of_the_tier(right: Any, queue: ColdQueue, parked: ParkedRead
 # ---- several ranges in one request
 
 
-@planted(query_executor, "_multi_rows", seed=7)
+@planted(query_executor, "_multi_rows", seed=3)
 def read_later_ranges_at_the_newest_version(
     right: Any, key_map: KeyMap, request: messages.MultiScan, at: int, budget: query_executor.Budget
 ) -> Any:
@@ -700,7 +700,7 @@ def read_later_ranges_at_the_newest_version(
     return messages.MultiRows((*found.ranges[:1], *now.ranges[1:]))
 
 
-@planted(ReadClient, "_multi_scan", seed=7)
+@planted(ReadClient, "_multi_scan", seed=13)
 def read_each_page_at_the_newest_version(
     right: Any, readings: ReadClient, reading: Any, request: calls.MultiScan
 ) -> None:
@@ -717,26 +717,26 @@ def drop_the_rest_of_a_truncated_range(right: Any, pages: RangePages, found: Any
 # ---- retention
 
 
-@planted(RetentionSweeper, "_write", seed=3)
+@planted(RetentionSweeper, "_write", seed=2)
 def delete_keys_that_were_written_again(right: Any, sweeper: RetentionSweeper, request: Any) -> None:
     """The commits of a sweep have no conditions."""
     right(sweeper, request._replace(conditions=()))
 
 
-@planted(sweep, "expired", seed=3)
+@planted(sweep, "expired")
 def delete_up_to_the_last_mark(right: Any, marks: Any, limits: Any, now_ns: int) -> int:
     """Rows expire when they are marked."""
     return len(marks)
 
 
-@planted(sweep, "expired", seed=6)
+@planted(sweep, "expired", seed=5)
 def truncate_one_mark_too_far(right: Any, marks: Any, limits: Any, now_ns: int) -> int:
     """A log is truncated at the first mark that is kept."""
     count: int = right(marks, limits, now_ns)
     return min(count + (limits.size_bytes is not None), len(marks))
 
 
-@planted(RetentionSweeper, "look", seed=13)
+@planted(RetentionSweeper, "look", seed=12)
 def end_sweeps_with_the_first_commit(right: Any, sweeper: RetentionSweeper) -> None:
     """A server stops to sweep when a commit of a sweep was applied."""
     awaited = sweeper._awaited
