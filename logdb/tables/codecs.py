@@ -138,7 +138,7 @@ class Dataclass(Generic[D]):
         return _CONVERSION_OF.get(kind, "")
 
 
-def _json_value(data: bytes, **hooks: Callable[[str], Any]) -> Any:
+def _json_value(data: bytes, **hooks: Any) -> Any:
     try:
         return json.loads(data, **hooks)
     except RecursionError:
@@ -151,7 +151,7 @@ def _refuse_number(text: str) -> Any:
 
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _refuse_number(text)  # type: ignore[no-any-return]
+    return number if math.isfinite(number) else _refuse_number(text)
 
 
 # ---- reading fields of stored rows

@@ -14,7 +14,6 @@ IDLE_MS: Final = 30_000
 """Maximum time without a call on a connection."""
 STREAMS: Final = 100
 """Maximum number of streams on one connection; LogDB's clients use one."""
-
 WATCH_SHARE: Final = 4
 """One in this number of connections may be kept open by a watch of the health service, which needs no right."""
 

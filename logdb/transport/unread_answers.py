@@ -38,7 +38,7 @@ class DurabilityNotifier:
 
 
 class UserQuota:
-    """The usage of all streams of one user: `bytes` of unread answers, `waiting` requests and the bytes that these keep,
+    """The usage of all streams of one user: `bytes` of unread answers, `waiting` requests and the bytes that they keep,
     `leases`."""
 
     def __init__(self) -> None:

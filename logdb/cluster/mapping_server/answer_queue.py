@@ -75,7 +75,7 @@ class AnswerQueue:
 
     def waiting(self) -> Iterator[ParkedRead]:
         """The reads that have not been answered, also those that wait for the cold tier."""
-        return chain(*self._queues.values(), self.cold.waiting())
+        return chain(*(queue.values() for queue in self._queues.values()), self.cold.waiting())
 
     def answer(self, parked: ParkedRead) -> None:
         """Answer a read whose version is applied: now, or in turn once the budget of this event is spent."""
