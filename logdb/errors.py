@@ -242,7 +242,7 @@ class FutureVersion(LogDBError):
 
     @classmethod
     def of_time(cls, time: int, newest: int) -> FutureVersion:
-        """The error for a point in time, in ns since the epoch."""
+        """The error for a point in `time`, in ns since the epoch. `newest`: the newest version."""
         return cls(f"of the time {time / 1e9:.3f} (seconds since the epoch)", newest)
 
 

@@ -412,7 +412,7 @@ def test_reads_let_others_have_their_turn(
 def test_a_watch_lets_others_have_their_turn_where_it_finds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It passed all commits that it does not watch before others had a turn."""
+    """A watch passed all commits that it does not follow before others had a turn."""
     monkeypatch.setattr(subscriptions, "BATCH_RECORDS", 10)
 
     async def next_change(db: logdb.aio.Database) -> None:

@@ -26,7 +26,7 @@ FLOORS = [
     ["logdb.log.record_clock", "logdb.log.policies"],
     ["logdb.cores.effects"],
     ["logdb.backups.archiving"],
-    ["logdb.log.requests"],
+    ["logdb.log.requests", "logdb.log.parked_requests"],
     ["logdb.cores"],
     ["logdb.log.paxos"],
     ["logdb.log.engine"],

@@ -230,14 +230,17 @@ class CoroutineBackend(AsyncBackend):
         return answer
 
     async def _multi_get_in_turns(self, keys: list[bytes], at: int | None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        holder, found = object(), list[tuple[bytes, bytes]]()
-        version = self.embedded.snapshots.begin(holder, read_only=True) if at is None else at
+        holder, found, snapshots = object(), list[tuple[bytes, bytes]](), self.embedded.snapshots
+        if at is None:
+            at = snapshots.begin(holder, read_only=True)
+        else:
+            snapshots.keep(holder, at)
         try:
             for first in range(0, len(keys), TURN_KEYS):
-                found += (await self.multi_get(keys[first : first + TURN_KEYS], version))[1]
+                found += (await self.multi_get(keys[first : first + TURN_KEYS], at))[1]
         finally:
             self.embedded.end(holder)
-        return version, found
+        return at, found
 
     def scan(
         self,

@@ -13,6 +13,9 @@ from logdb.transport.unread_answers import USER_STREAMS, UserQuota
 
 MAX_LEASES: Final = 10_000
 """Maximum number of snapshots leased by a stream, and per `USER_STREAMS` by all streams of a user."""
+MAX_WAITING: Final = 1_000
+"""Maximum number of transactions of a stream that wait for their turns, and per `USER_STREAMS` by all streams of a
+user; further ones begin at once, since a turn decides nothing."""
 
 
 class StreamLeases:
@@ -57,7 +60,7 @@ class StreamLeases:
         holder = self._holders.pop(lease, None)
         if holder is not None:
             self._user.leases -= 1
-            self._waiting_turn.discard(lease)
+            self.begin_turn(lease)
             self._database.end(holder)
             self._contention.leave(holder)
 
@@ -70,14 +73,19 @@ class StreamLeases:
 
     def enter(self, lease: int, key: bytes, begin: Callable[[], None]) -> bool:
         """Whether the lease's transaction may begin now; else `begin` is called when it is its turn at `key`."""
+        if len(self._waiting_turn) >= MAX_WAITING or self._user.turns >= USER_STREAMS * MAX_WAITING:
+            return True
         if self._contention.enter(key, self._holders[lease], begin):
             return True
         self._waiting_turn.add(lease)
+        self._user.turns += 1
         return False
 
     def begin_turn(self, lease: int) -> None:
-        """The transaction has its turn."""
-        self._waiting_turn.discard(lease)
+        """The transaction has its turn, or ends."""
+        if lease in self._waiting_turn:
+            self._waiting_turn.remove(lease)
+            self._user.turns -= 1
 
     @property
     def has_waiting(self) -> bool:

@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 from uuid import UUID
 
 V = TypeVar("V")
@@ -145,7 +145,7 @@ def _json_value(data: bytes, **hooks: Any) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _refuse_number(text: str) -> Any:
+def _refuse_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
 
 

@@ -38,11 +38,11 @@ class DurabilityNotifier:
 
 
 class UserQuota:
-    """The usage of all streams of one user: `bytes` of unread answers, `waiting` requests and the bytes that they keep,
-    `leases`."""
+    """The usage of all streams of one user: `bytes` of unread answers, `waiting` requests and the `waiting_bytes` that
+    these keep, `leases`, and `turns` that transactions wait for."""
 
     def __init__(self) -> None:
-        self.bytes = self.waiting = self.waiting_bytes = self.leases = self.streams = 0
+        self.bytes = self.waiting = self.waiting_bytes = self.leases = self.turns = self.streams = 0
         self._spent_s = 0.0
         self._line = asyncio.Lock()
 

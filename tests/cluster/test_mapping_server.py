@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.cluster.mapping_server import read_queue, verdict_subscriptions
-from logdb.cluster.mapping_server.query_executor import BATCH_BYTES
+from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -202,20 +201,21 @@ def test_the_ranges_of_a_multi_scan_end_where_they_should() -> None:
     assert len(roomy.ask(MultiScan((small,) * 600)).ranges) == MAX_RANGES
 
 
-def server_with_nothing(why: str, **config: Any) -> Server:
+def server_with_nothing(why: str) -> Server:
     """Three keys at version 1, and 6,000 keys between them that do not exist at version 3, or not yet at version 1."""
     keys = [b"k%05d" % number for number in range(6_000)]
     there = {b"a": b"1", b"k03000+": b"2", b"z": b"3"}
     records = [commit(1, there), commit(2, dict.fromkeys(keys, b"v")), commit(3, dict.fromkeys(keys))]
     if why == "deleted as a range":
         records[2] = (COMMIT, encode_commit(Commit(1, 3, {b"k03000+": b"2"}, deletes=[(b"k", b"l")])))
-    return Server(*records, **config)
+    return Server(*records)
 
 
 @pytest.mark.parametrize("why", ["deleted", "deleted as a range", "newer"])
-def test_keys_that_do_not_exist_count_as_bytes_of_a_page(why: str) -> None:
+def test_keys_that_do_not_exist_count_as_bytes_of_a_page(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One page passed them all, while the server answered no other client."""
-    at, server = 1 if why == "newer" else 3, server_with_nothing(why, answer_bytes=3 * BATCH_BYTES)
+    monkeypatch.setattr(query_executor, "MAX_BATCHES", 3)
+    at, server = 1 if why == "newer" else 3, server_with_nothing(why)
     expected = ((b"a", b"1"), (b"k03000+", b"2"), (b"z", b"3"))
     for reverse in (False, True):
         rows: tuple[Any, ...] = ()
@@ -235,9 +235,10 @@ def test_keys_that_do_not_exist_count_as_bytes_of_a_page(why: str) -> None:
     assert (first.rows, first.rest is None) == ((), False)
 
 
-def test_scans_that_find_nothing_take_turns() -> None:
+def test_scans_that_find_nothing_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten of them in one message took one event, and a read that was sent again was answered twice."""
-    server = server_with_nothing("newer", answer_bytes=3 * BATCH_BYTES)
+    monkeypatch.setattr(query_executor, "MAX_BATCHES", 3)
+    server = server_with_nothing("newer")
     reads = tuple([Read(number, SNAPSHOT, 1, Scan(b"k", None, False, 9)) for number in range(1, 11)])
     for _ in range(3):
         server.give("greedy", Reads(reads))

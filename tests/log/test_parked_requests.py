@@ -1,18 +1,13 @@
-"""Requests that a server parks until the log has reached them: which are answered when, and the memory they take."""
+"""Requests that a server parks until the log has reached them: which are due when."""
 
 from __future__ import annotations
 
-import tracemalloc
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from logdb.log.multipaxos import messages as multipaxos
-from logdb.log.multipaxos.read_server import ReadServer as MultiPaxosReads
 from logdb.log.parked_requests import ParkedRequests
-from logdb.log.ziplog import messages as ziplog
-from logdb.log.ziplog.storage.read_server import ReadServer as ZiplogReads
 
 
 class Wanted(NamedTuple):
@@ -56,34 +51,3 @@ def test_they_are_those_of_a_plain_list(seed: int) -> None:
         assert {(of, wanted.request): wanted for wanted, of in parked} == model
         assert len(parked) == len(model)
         assert parked.marked == sum(wanted.is_urgent for wanted in model.values())
-
-
-class Ends:
-    """A log that ends before GSN 10."""
-
-    next_gsn, oldest, stable = 10, 1, 9
-
-
-def multipaxos_reads() -> Any:
-    reads = MultiPaxosReads(None, [], lambda: (True, "me"))  # type: ignore[arg-type]
-    return lambda gsn: reads.on_request(multipaxos.Pull(1, gsn, None, 1_000), "reader", Ends)  # type: ignore[arg-type]
-
-
-def ziplog_reads() -> Any:
-    reads = ZiplogReads([])
-    reads.can_wait = True
-    return lambda gsn: reads.on_request(ziplog.Pull(1, 1, gsn, None, 1_000, 0), "reader", Ends)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("make", [multipaxos_reads, ziplog_reads])
-def test_a_request_that_is_sent_again_takes_no_more_memory(make: Any) -> None:
-    """With another GSN each time; the queue had an entry for each, and no limit counted them."""
-    ask = make()
-    ask(1_000)
-    tracemalloc.start()
-    try:
-        for gsn in range(2_000, 6_000):
-            ask(gsn)
-        assert tracemalloc.get_traced_memory()[0] < 20_000
-    finally:
-        tracemalloc.stop()

@@ -20,7 +20,7 @@ from logdb.log import LocalLog
 from logdb.log.engine import Right
 from logdb.security.access import add
 from logdb.security.authenticator import Authenticator, Security
-from logdb.server import leases, pending_answers, read_requests
+from logdb.server import contention_queue, leases, pending_answers, read_requests
 from logdb.server.outbox import MAX_PARTED
 from logdb.server.read_requests import ReadRequests
 from logdb.server.waiting_requests import MAX_WATCHED_KEYS
@@ -304,8 +304,46 @@ def test_bytes_of_requests_that_wait(users: tuple[Served, str, str], monkeypatch
     run(test())
 
 
+def begin(lease: int) -> pb.Request:
+    return pb.Request(begin=pb.Begin(lease=lease, key=b"k"))
+
+
+def contended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction at a time may read the key k."""
+    monkeypatch.setattr(contention_queue, "TURN_S", 3_600.0)
+    monkeypatch.setattr(contention_queue, "CONTENDED_S", 3_600.0)
+    served.loop.call(served.server.contention.mark_contended, b"k")
+
+
+def test_a_limit_of_transactions_that_wait_for_their_turns(
+    users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, ada, _ = users
+    contended(served, monkeypatch)
+    monkeypatch.setattr(leases, "MAX_WAITING", 2)
+    times = unread_answers.USER_STREAMS
+
+    async def test() -> None:
+        async with streams(served, ada, times + 1) as many:
+            assert (await many[0].ask(begin(9)))[0].version == 0
+            for raw in many[:-1]:
+                await raw.send(begin(1), begin(2))
+                await raw.ask(pb.Request(id=9, begin=begin(3).begin))
+            await many[-1].ask(begin(1))
+            await many[0].send(pb.Request(id=10, end=pb.End(lease=2)))
+            await many[0].ask(pb.Request(id=11, get=get(b"k").get))
+            await many[-1].send(pb.Request(id=2, begin=begin(2).begin))
+            await many[-1].ask(pb.Request(id=3, begin=begin(3).begin))
+
+    run(test())
+
+
 @pytest.mark.skipif(not resident_bytes(), reason="the system does not tell the memory of a process")
-def test_a_request_that_waits_keeps_no_other_of_its_message(served: Served) -> None:
+@pytest.mark.parametrize("verb", ["watch", "begin"])
+def test_a_request_that_waits_keeps_no_other_of_its_message(
+    served: Served, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    contended(served, monkeypatch)
     large = pb.Request(id=2, multi_get=pb.MultiGet(keys=[bytes(3 << 20)]))  # refused at once: the key is too large
 
     async def test() -> None:
@@ -313,9 +351,9 @@ def test_a_request_that_waits_keeps_no_other_of_its_message(served: Served) -> N
             for number in range(60):
                 if number == 10:
                     before = resident_bytes()
-                await raw.send(watch(b"k", number=1), large)
-                assert (await raw.answers(1))[2].failure.kind == "KeyTooLarge"
-            assert served.server.load().waiting == 60
+                await raw.send(watch(b"k", number=1) if verb == "watch" else begin(number + 1), large)
+                answers = await raw.answers(2 if verb == "begin" and not number else 1)
+                assert answers[2].failure.kind == "KeyTooLarge"
             assert resident_bytes() - before < 50 << 20
 
     run(test())

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logdb.store import conditions
+from logdb.store.limits import MAX_VALUE_BYTES
 from logdb.store.records import (
     ITEMS_AT_ONCE,
     Commit,
@@ -41,7 +42,8 @@ from logdb.store.records import (
 
 u64 = st.integers(0, (1 << 64) - 1)
 keys = st.one_of(st.binary(min_size=1, max_size=20), st.sampled_from([b"k" * 8192, b"\xff" * 300]))
-places = st.builds(Place, u64, st.integers(0, (1 << 32) - 1), u64, st.binary(min_size=16, max_size=16))
+lengths = st.integers(0, MAX_VALUE_BYTES + 1)
+places = st.builds(Place, u64, st.integers(0, (1 << 32) - 1), lengths, st.binary(min_size=16, max_size=16))
 values = st.one_of(st.none(), st.binary(max_size=30), places)
 made = st.one_of(
     st.builds(conditions.equals, keys, st.one_of(st.binary(max_size=9), st.just(b"x" * 5_000))),

@@ -108,7 +108,7 @@ def test_the_stream_carries_the_packets_if_the_port_cannot_be_reached(monkeypatc
 def test_the_pause_of_direct_connections_outlasts_the_stream(
     pause_s: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was forgotten when nothing was queued for a peer: each stream began with two seconds in which nothing left."""
+    """The pause was forgotten with a peer that had no queue: each stream began two seconds later."""
     tries: list[int] = []
 
     async def refused(host: str, port: int, ticket: bytes, context: object) -> Connection:
@@ -248,7 +248,7 @@ def test_the_next_stream_carries_the_packets_after_a_connection_was_lost(
 
 
 def test_a_server_that_starts_again_is_connected_to_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends its streams and loses its connections, in any order."""
+    """Its streams end and its connections are lost, in any order."""
     monkeypatch.setattr(peers_module, "LOST_S", 60.0)
 
     async def test() -> None:
@@ -266,7 +266,7 @@ def test_a_server_that_starts_again_is_connected_to_directly(monkeypatch: pytest
 def test_an_attempt_to_dial_that_fails_in_an_unknown_way_is_not_repeated_at_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was, with what is queued, 138 times a second. Other failures drop the queue, and a pause follows."""
+    """A client dialled 138 times a second. Other failures drop the queue, and a pause follows."""
 
     async def unexpected(*_: object) -> Connection:
         raise OverflowError("port must be 0-65535")
@@ -414,7 +414,7 @@ async def offered(server: Node) -> AsyncIterator[Stream]:
 
 
 def test_a_ticket_is_not_valid_when_the_stream_carries_the_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was, as long as the stream: a connection behind it stayed open, and carried nothing."""
+    """The ticket was valid as long as the stream: a connection behind it stayed open, and carried nothing."""
     monkeypatch.setattr(direct, "CONNECT_S", 0.2)
 
     async def test() -> None:

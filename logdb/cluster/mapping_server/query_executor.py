@@ -41,21 +41,22 @@ from logdb.store.key_map import KeyMap, Passed
 from logdb.store.records import TxnId, Value
 from logdb.txn.measures import encode_measures, measures_of
 
-BATCH_BYTES: Final = 64 << 10
-"""A batch of a scan that is not its last counts as at least this size: however few of the keys exist, about 500 were
-looked at."""
-EMPTY_BYTES: Final = 512
-"""The same for a range without rows."""
+MAX_BATCHES: Final = 16
+"""Maximum number of batches of a page: each counts as this part of it at least, since about 500 keys were looked at,
+however few of them exist. The last batch of a range counts as what it has."""
+MAX_EMPTY: Final = 2_048
+"""The same for ranges without rows."""
 
 
 class Budget:
-    """What an answer may cost. `left`: bytes. `looked`: how many of those spent are not in the result, but stand for
-    keys that were looked at."""
+    """The limit of the cost of an answer. `left`: bytes. `looked`: how many of those spent are not in the result, but
+    stand for keys that were looked at."""
 
-    __slots__ = ("left", "looked")
+    __slots__ = ("left", "looked", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
-        self.left, self.looked = max_bytes, 0
+        self.max_bytes = self.left = max_bytes
+        self.looked = 0
 
     def look(self, size: int) -> None:
         """Spend bytes that are not in the result."""
@@ -112,9 +113,9 @@ def measures(replica: Replica) -> dict[str, Any]:
 
 def _rows(key_map: KeyMap, scan: Scan, at: int, budget: Budget) -> Rows:
     rows: list[tuple[bytes, Value]] = []
-    in_batch = BATCH_BYTES
+    in_batch = of_batch = budget.max_bytes // MAX_BATCHES
     for batch in key_map.scan(scan.start, scan.end, at, scan.reverse, scan.rows):
-        budget.look(max(BATCH_BYTES - in_batch, 0))  # of the batch before
+        budget.look(max(of_batch - in_batch, 0))  # of the batch before
         in_batch = 0
         for key, value in batch:
             rows.append((key, value))
@@ -126,7 +127,7 @@ def _rows(key_map: KeyMap, scan: Scan, at: int, budget: Budget) -> Rows:
         if isinstance(batch, Passed) and budget.left <= 0:
             return Rows(tuple(rows), batch.rest)
     if not rows:
-        budget.look(EMPTY_BYTES)
+        budget.look(budget.max_bytes // MAX_EMPTY)
     return Rows(tuple(rows), None)
 
 
@@ -135,7 +136,8 @@ def _multi_rows(key_map: KeyMap, question: MultiScan, at: int, budget: Budget) -
     for scan in question.scans[:MAX_RANGES]:
         if budget.left <= 0:
             break
-        of_range = Budget(budget.left)
+        of_range = Budget(budget.max_bytes)
+        of_range.left = budget.left
         ranges.append(_rows(key_map, scan, at, of_range))
         budget.look(of_range.looked)
         budget.left -= bytes_of(ranges[-1])

@@ -31,7 +31,8 @@ from logdb.log.corfu.messages import (
 from logdb.log.corfu.projection import ENTRY_RECORDS, POSITION_WINDOW, TIME_WINDOW_NS, ShardConfig, Unit, View, gsn_at
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
-from logdb.log.corfu.storage.read_server import MAX_PARKED, ReadServer
+from logdb.log.corfu.storage.entry_store import EntryStore
+from logdb.log.corfu.storage.read_server import MAX_PARKED
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness.script import Script
 from tests.log.corfu.client_stage import shard_of, view_of
@@ -243,16 +244,16 @@ def test_a_write_wakes_only_the_requests_that_it_answers(monkeypatch: pytest.Mon
     unit.give("me", ReadRequest(4, 2, gsn_at(7)))
     unit.give("me", ReadRequest(4, 2, gsn_at(6)))
     looks = []
-    answer = ReadServer._answer
+    readable_at = EntryStore.readable_at
 
-    def counted(self: ReadServer, message: Any, sender: str) -> bool:
-        looks.append(message.request)
-        return answer(self, message, sender)
+    def counted(self: EntryStore, position: int) -> int | None:
+        looks.append(position)
+        return readable_at(self, position)
 
-    monkeypatch.setattr(ReadServer, "_answer", counted)
+    monkeypatch.setattr(EntryStore, "readable_at", counted)
     unit.give("me", write(4))
     unit.sync()
-    assert looks == [1, 2, 3]
+    assert looks == [4, 4, 8]
     assert [message.request for _, message in unit.take(ReadResponse)] == [1]
     assert [(message.request, len(message.entries)) for _, message in unit.take(Pulled)] == [(2, 1), (3, 0)]
     unit.give("me", write(7))

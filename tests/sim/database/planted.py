@@ -695,7 +695,7 @@ def read_later_ranges_at_the_newest_version(
     right: Any, key_map: KeyMap, request: messages.MultiScan, at: int, budget: query_executor.Budget
 ) -> Any:
     """Only the first range is read at the requested version."""
-    again = query_executor.Budget(budget.left)
+    again = query_executor.Budget(budget.max_bytes)
     found, now = right(key_map, request, at, budget), right(key_map, request, LAST_VERSION, again)
     return messages.MultiRows((*found.ranges[:1], *now.ranges[1:]))
 
