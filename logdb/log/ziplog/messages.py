@@ -241,7 +241,8 @@ class FrontierRequest(NamedTuple):
 
 class FrontierResponse(NamedTuple):
     """`version`: that the member has entered; 0: it does not serve this view. `frontier`: no record that it places
-    later has a GSN at or below it. `last`: the last GSN of a record; `stable`: how far a subscriber may have come."""
+    later has a GSN at or below it. `last`: the last GSN of a record; `stable`: how far a subscriber may have come.
+    `is_open`: its shard is in the set and accepts records."""
 
     request: int
     shard: int
@@ -249,6 +250,7 @@ class FrontierResponse(NamedTuple):
     frontier: int
     last: int
     stable: int
+    is_open: bool
 
 
 class StatusRequest(NamedTuple):

@@ -220,20 +220,22 @@ class FrontierRequest(_message.Message):
     def __init__(self, request: _Optional[int] = ..., shard: _Optional[int] = ..., view: _Optional[int] = ...) -> None: ...
 
 class FrontierResponse(_message.Message):
-    __slots__ = ("request", "shard", "version", "frontier", "last", "stable")
+    __slots__ = ("request", "shard", "version", "frontier", "last", "stable", "is_open")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FRONTIER_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     STABLE_FIELD_NUMBER: _ClassVar[int]
+    IS_OPEN_FIELD_NUMBER: _ClassVar[int]
     request: int
     shard: int
     version: int
     frontier: int
     last: int
     stable: int
-    def __init__(self, request: _Optional[int] = ..., shard: _Optional[int] = ..., version: _Optional[int] = ..., frontier: _Optional[int] = ..., last: _Optional[int] = ..., stable: _Optional[int] = ...) -> None: ...
+    is_open: bool
+    def __init__(self, request: _Optional[int] = ..., shard: _Optional[int] = ..., version: _Optional[int] = ..., frontier: _Optional[int] = ..., last: _Optional[int] = ..., stable: _Optional[int] = ..., is_open: _Optional[bool] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("client", "sequences")

@@ -218,7 +218,7 @@ def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
     for _ in range(3):
         client.wait()
         for one in client.take(FrontierRequest):
-            client.receive("s1", FrontierResponse(one.message.request, 1, 1, 20, 20, 20))
+            client.receive("s1", FrontierResponse(one.message.request, 1, 1, 20, 20, 20, True))
         if client.is_asking():
             client.configure(WITH_SHARD)
     assert any(one.message.is_reached for one in client.take(ReadRequest))
@@ -237,8 +237,24 @@ def test_the_tail_is_what_a_subscriber_may_have_passed() -> None:
     client, _ = appending()
     tail = client.call(calls.Tail())
     for one in client.take(FrontierRequest):
-        client.receive("s1", FrontierResponse(one.message.request, 1, 1, 30, 20, 25))
+        client.receive("s1", FrontierResponse(one.message.request, 1, 1, 30, 20, 25, True))
     assert client.results[tail] == 25
+
+
+def test_a_set_of_shards_that_are_not_open_has_no_tail_yet() -> None:
+    """Bug 38: what such a shard has passed is behind the records that a client of the earlier set still inserts."""
+    client = Client()
+    tail = client.call(calls.Tail())
+    client.configure(WITH_SHARD._replace(shards=(SHARD, OTHER_SHARD)))
+    for is_open in (False, True):
+        client.wait()
+        if client.is_asking():
+            client.configure(WITH_SHARD._replace(shards=(SHARD, OTHER_SHARD)))
+        first, second = {one.message.shard: one.message.request for one in client.take(FrontierRequest)}.items()
+        client.receive("s1", FrontierResponse(first[1], 1, 1, 8, 0, 8, False))
+        client.receive("s2", FrontierResponse(second[1], 2, 1, 9, 0, 9, is_open))
+        assert (tail in client.results) == is_open
+    assert client.results[tail] == 9, "one open shard suffices"
 
 
 def test_the_tail_without_shards_waits_for_those_that_have_left() -> None:

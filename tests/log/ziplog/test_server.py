@@ -11,6 +11,8 @@ from logdb.log.contract import LogRecord
 from logdb.log.ziplog.epochs import Epoch, Share
 from logdb.log.ziplog.messages import (
     Freeze,
+    FrontierRequest,
+    FrontierResponse,
     Insert,
     Inserted,
     Member,
@@ -64,6 +66,15 @@ def in_the_set(config: StorageConfig) -> tuple[Script, Update]:
     script.give("o1", update)
     script.take(Report)
     return script, update
+
+
+def test_a_shard_is_open_when_those_before_it_have_moved_on() -> None:
+    script, update = in_the_set(CONFIG)
+    for change, opened in ((7, 1), (8, 2)):
+        joined = update.config._replace(since=2)  # type: ignore[union-attr]
+        script.give("o1", update._replace(change=change, config=joined, opened=opened))
+        script.give("c", FrontierRequest(1, 1, 1))
+    assert [answer.is_open for _, answer in script.take(FrontierResponse)] == [False, True]
 
 
 def insert(sequence: int) -> Insert:

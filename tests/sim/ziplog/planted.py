@@ -32,6 +32,7 @@ CAUGHT_BY: dict[str, int] = {
     "begin a view with what a restart has left": 358,
     "begin an epoch inside the last one": 3,
     "believe a refusal of another view": 16,
+    "believe a set that is not open": 420681134026,
     "believe the first member": 1,
     "call durable what was written": 6,
     "call stable what the primary has": 7,
@@ -238,6 +239,11 @@ def settle_what_was_sent(right: Right, self: InsertClient) -> int:
 @planted(FrontierClient, "_answered", PLANTED)
 def insert_after_any_version(right: Right, self: FrontierClient, answer: FrontierResponse, sender: str) -> Any:
     return right(self, answer._replace(version=self._version), sender)
+
+
+@planted(FrontierClient, "_answered", PLANTED)
+def believe_a_set_that_is_not_open(right: Right, self: FrontierClient, answer: FrontierResponse, sender: str) -> Any:
+    return right(self, answer._replace(is_open=True), sender)
 
 
 @planted(MmsClient, "in_set", PLANTED)

@@ -6,7 +6,14 @@ import pytest
 
 from tests.sim.run import simulate
 
-FOUND = ((901799, False), (102062708002, True), (922019, False), (146399538042, True), (508067995211, False))
+FOUND = (
+    (901799, False),
+    (102062708002, True),
+    (420681134026, False),
+    (922019, False),
+    (146399538042, True),
+    (508067995211, False),
+)
 """With whether on nodes. The last three found mistakes of the simulator."""
 
 

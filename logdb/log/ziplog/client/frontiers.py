@@ -24,7 +24,8 @@ Then = Callable[[Floor], None]
 
 
 class FrontierClient:
-    """Asks all members of all shards of the set, once for all calls that came before it asks."""
+    """Asks all members of all shards of the set, once for all calls that came before it asks. The answers count only if
+    one of the shards is open: until then clients of an earlier set still insert records, and those get smaller GSNs."""
 
     def __init__(self, context: ClientContext, requests: PendingRequests, mms: MmsClient) -> None:
         self._context, self._requests, self._mms = context, requests, mms
@@ -99,7 +100,7 @@ class FrontierClient:
         answers = [one for one in self._open.values() if one is not None]
         if len(answers) == len(self._open):
             view = self._mms.view
-            if view.set_version != self._version:
+            if view.set_version != self._version or not any(one.is_open for one in answers):
                 self._again()
                 return None
             frontier = max([view.base - 1, *(one.frontier for one in answers)])

@@ -157,11 +157,11 @@ class Inserts:
     def _slots_for(self, floor: int, count: int, now: int) -> list[int]:
         """The GSNs of the next records behind `floor`; too few if this epoch has none, or must not be used."""
         state = self._state
-        if self.slots is None or not self._is_open() or now > self._entered_at + state.config.epoch_age_ns:
+        if self.slots is None or not self.is_open() or now > self._entered_at + state.config.epoch_age_ns:
             return []
         return self.slots.take(max(floor, state.log.frontier), count)
 
-    def _is_open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether this shard accepts records: it is in the set, and its version is open (ZIP-6)."""
         state = self._state
         config, update = state.shard, state.update
@@ -179,7 +179,7 @@ class Inserts:
                 return
             self._waiting_bytes += size
             self._waiting[key] = message, sender
-        if self._is_open() and self.wanted != state.epoch.base:
+        if self.is_open() and self.wanted != state.epoch.base:
             self.wanted = state.epoch.base
             state.must_report = True
 

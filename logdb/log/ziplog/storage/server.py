@@ -215,7 +215,8 @@ class StorageServer:
     def _on_frontier_request(self, message: FrontierRequest, sender: Address, now: int) -> None:
         state, log = self.state, self.state.log
         version = state.epoch.version if state.serves(message.shard, message.view) else 0
-        answer = FrontierResponse(message.request, message.shard, version, log.frontier, log.last, log.stable)
+        is_open = self._inserts.is_open()
+        answer = FrontierResponse(message.request, message.shard, version, log.frontier, log.last, log.stable, is_open)
         state.out.append(Send(sender, answer))
 
     def _on_status_request(self, message: StatusRequest, sender: Address, now: int) -> None:
