@@ -206,7 +206,15 @@ class Reporting:
         self.leader = Leader(config, self.out, NOW)
 
     def report(
-        self, server: int, *, is_frozen: bool = False, may_lack: bool = False, view: int | None = None, now: int = NOW
+        self,
+        server: int,
+        *,
+        is_frozen: bool = False,
+        may_lack: bool = False,
+        view: int | None = None,
+        now: int = NOW,
+        stable: int = 7,
+        epoch: int = 0,
     ) -> list[Effect]:
         """The effects of a report, by default in the view of the configuration."""
         found, change = self.state.servers[server], self.state.change
@@ -214,7 +222,7 @@ class Reporting:
         shard, newest = config[:2] if config is not None else (0, 0)
         self.out.clear()
         at = newest if view is None else view
-        report = Report(server, found.nonce, shard, at, is_frozen, True, 7, 0, 0, change, 0, 0, (), may_lack)
+        report = Report(server, found.nonce, shard, at, is_frozen, True, stable, epoch, 0, change, 0, 0, (), may_lack)
         self.leader.on_report(report, found.address, self.state, now)
         return self.out.copy()
 
@@ -261,6 +269,19 @@ def test_a_change_names_a_server_that_never_reports() -> None:
     log.leader.on_applied(log.state, NOW)
     log.leader.on_change(ChangeRequest(9, "ReplaceServer", (1, 4)), log.state, NOW + SECOND)
     assert log.leader.commands == [c.ReplaceServer(NOW + SECOND, 9, 1, 4)]
+
+
+def test_a_shard_is_drained_when_a_member_knows_that_it_has_left() -> None:
+    """Without that a client of the set in which it was finds an earlier tail, though a later one was returned."""
+    log = Reporting(a_log())
+    before = log.state.epoch.base
+    log.state.apply(c.FinalizeShard(NOW, 2, 1))
+    bound = log.state.shards[1].bound
+    proposed = []
+    for epoch in (before, bound):
+        log.report(1, stable=bound - 1, epoch=epoch)
+        proposed.append(c.Drained(NOW, 1, 1) in log.leader.commands)
+    assert proposed == [False, True]
 
 
 def test_a_view_begins_with_a_server_that_lacks_nothing() -> None:

@@ -113,13 +113,20 @@ class Leader:
         self._count(report, state, now)
         if report.is_synced and not member.is_synced:
             self._propose(("synced", server.server, config.view), c.Synced(now, *config[:2], server.server), now)
-        if config.is_draining and not config.is_drained and report.stable >= config.bound - 1 and not config.joining:
+        if self._has_drained(config, report):
             self._propose(("drained", config.shard), c.Drained(now, *config[:2]), now)
         if report.is_frozen:
             self._recover(config, report, server.server, state, now)
         elif report.suspects and (config.is_in_set or self._is_noted(config, state)):
             self._freeze(config)
         self._open(state, now)
+
+    @staticmethod
+    def _has_drained(config: ShardConfig, report: Report) -> bool:
+        """Whether a shard that was finalized has no more records. A member knows by then that it has left the set: a
+        client of the set in which it was finds no tail any more (ZIP-6)."""
+        is_over = report.stable >= config.bound - 1 and report.epoch >= config.bound
+        return config.is_draining and not config.is_drained and not config.joining and is_over
 
     def _register(self, report: Report, address: Address, state: MembershipState, now: int) -> None:
         """Register a server with a new disk, once it has answered with the number of the next change. The report of a
