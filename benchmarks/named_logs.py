@@ -30,6 +30,8 @@ SUBSCRIBERS = 100
 NAME = "events"
 CONSUMER = "billing"
 STAMP_BYTES = 8
+STANDSTILL_S = 120
+"""A round of one server takes a tenth of this."""
 
 
 class Scale(NamedTuple):
@@ -289,7 +291,11 @@ async def _measure(
         for turn in range(-1, scale.rounds):
             for stream in started:
                 progress(f"{stream.name}, round {turn + 1} of {scale.rounds}")
-                found = await _figures(stream, scale)
+                try:
+                    async with asyncio.timeout(STANDSTILL_S):
+                        found = await _figures(stream, scale)
+                except TimeoutError as error:
+                    raise RuntimeError(f"{stream.name} stood still for {STANDSTILL_S} s") from error
                 if turn >= 0:  # the round before the first one only warms up
                     for (figure, unit), value in found.items():
                         values.setdefault((figure, unit, stream.name), []).append(value)
