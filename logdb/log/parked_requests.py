@@ -23,13 +23,13 @@ class ParkedRequests(Generic[R]):
     """Requests in the order of the positions that they wait for. A sender that sends a number again replaces its
     request.
 
-    `is_marked`: the requests to be counted in `marked`.
+    `is_marked`: the requests to be counted in `marked`; None: none.
 
     The queue may have entries of requests that were replaced or removed, but no more of these than of parked ones. So
     the memory for a sender is bounded, whatever it sends.
     """
 
-    def __init__(self, max_of_sender: int, is_marked: Callable[[R], bool] = lambda request: False) -> None:
+    def __init__(self, max_of_sender: int, is_marked: Callable[[R], bool] | None = None) -> None:
         self._max_of_sender, self._is_marked = max_of_sender, is_marked
         self._parked: dict[Address, dict[int, tuple[int, R]]] = {}
         self._queue: list[tuple[int, Address, int]] = []
@@ -42,6 +42,9 @@ class ParkedRequests(Generic[R]):
         for sender, parked in self._parked.items():
             for _, request in parked.values():
                 yield request, sender
+
+    def _counts(self, request: R) -> bool:
+        return self._is_marked is not None and self._is_marked(request)
 
     @property
     def first(self) -> int | None:
@@ -56,7 +59,7 @@ class ParkedRequests(Generic[R]):
         before = self._removed(sender, number)
         self._parked.setdefault(sender, {})[number] = at, request
         self._count += 1
-        self.marked += self._is_marked(request)
+        self.marked += self._counts(request)
         if before is None or before[0] != at:
             heappush(self._queue, (at, sender, number))
             self._shorten()
@@ -94,7 +97,7 @@ class ParkedRequests(Generic[R]):
         found = parked.pop(number, None)
         if found is not None:
             self._count -= 1
-            self.marked -= self._is_marked(found[1])
+            self.marked -= self._counts(found[1])
             if not parked:
                 del self._parked[sender]
         return found
@@ -109,5 +112,5 @@ class ParkedRequests(Generic[R]):
     def check(self) -> None:
         """Raises AssertionError."""
         assert self._count == sum(map(len, self._parked.values()))
-        assert self.marked == sum([self._is_marked(request) for request, _ in self])
+        assert self.marked == sum([self._counts(request) for request, _ in self])
         assert self._count <= len(self._queue) <= 2 * self._count, "the queue of parked requests is too long"
