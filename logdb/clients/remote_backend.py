@@ -525,7 +525,7 @@ class RemoteBackend(RequestBackend):
         """The requests that lease the snapshots of running transactions again, for a new stream."""
         requests = []
         for leased in self._leases.values():
-            if leased.version is None:  # its request is sent again, unless it was answered and nobody has looked yet
+            if leased.version is None:  # its request is sent again, unless it was answered: then the answer is void
                 leased.is_lost = leased.is_lost or (leased.answer is not None and leased.answer.done())
             elif not leased.is_lost:
                 requests.append(pb.Request(begin=pb.Begin(lease=leased.lease, at=leased.version)))

@@ -219,7 +219,7 @@ class ServerConnection(ABC, Generic[A_co]):
             else:
                 self._outbox.append(request)
             self._wake()
-        except BaseException:  # Ctrl-C: nobody gets the answer, so it is not sent again
+        except BaseException:  # Ctrl-C: no caller gets the answer, so it is not sent again
             answer.cancel()
             raise
         return answer

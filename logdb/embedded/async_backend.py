@@ -230,7 +230,7 @@ class CoroutineBackend(AsyncBackend):
         return answer
 
     async def _multi_get_in_turns(self, keys: list[bytes], at: int | None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        holder, found, snapshots = object(), list[tuple[bytes, bytes]](), self.embedded.snapshots
+        holder, found, snapshots = Holder(), list[tuple[bytes, bytes]](), self.embedded.snapshots
         if at is None:
             at = snapshots.begin(holder, read_only=True)
         else:

@@ -8,10 +8,10 @@ version; used by readers of records that are still to be written, for which no f
 
 Taking a lease and computing how far to compact exclude each other: both lock (flock) the log's folder.
 
-Readers and the writer may be different users, with any umask. Whoever may write in the directory may make a folder
-here; only its owner may change or remove it (`exports/` is sticky where it has several writers). The writer must see
-all leases: folders and leases are readable for all who may enter the directory, and a compaction does not begin while
-one cannot be read.
+Readers and the writer may be different users, with any umask. All users who may write in the directory may make a
+folder here; only its owner may change or remove it (`exports/` is sticky where it has several writers). The writer
+must see all leases: folders and leases are readable for all who may enter the directory, and a compaction does not
+begin while one cannot be read.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_lines(run: Run, tmp_path: Path, name: str) -> None:
 
 
 def test_a_directory_that_cannot_be_read_whole() -> None:
-    """It is refused: the rest would be taken for the whole."""
+    """The import is refused: the rest would be taken for the whole."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         directory.chmod(0o755)

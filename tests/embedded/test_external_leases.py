@@ -70,7 +70,7 @@ def rights(path: Path) -> str:
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
 def test_a_lease_of_another_user_holds_the_writer_back(path: Path, umask: int) -> None:
-    """The writer can read it, and nobody but its owner can change it, whatever the umask of the reader."""
+    """The writer can read it, and only its owner can change it, whatever the umask of the reader."""
     owner = process_owner(os.getpid())
     assert as_user(READER, lambda: ExternalLease(path, 1, owner).move(5), umask=umask) == ["no error: None"]
     assert as_user(WRITER, compacted(path), lambda: external_needs(path)) == ["no error: 5", "no error: 1"]
@@ -95,7 +95,7 @@ def test_who_may_write_in_the_directory_may_make_a_need(path: Path, of_database:
 
 
 def test_a_folder_that_cannot_be_read_keeps_a_compaction_from_beginning(path: Path) -> None:
-    """It may have a lease. Once its owner has ended, it has none."""
+    """Such a folder may have a lease. Once its owner has ended, it has none."""
     as_user(READER, lambda: ExternalLease(path, 5, process_owner(os.getppid())))
     (folder,) = (path / FOLDER).iterdir()
     file = folder / "hold"

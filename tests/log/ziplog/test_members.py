@@ -264,7 +264,7 @@ def test_a_change_waits_for_the_first_report_of_a_server_that_was_just_registere
 
 
 def test_a_change_names_a_server_that_never_reports() -> None:
-    """It is refused with the next view, which no operator has to wait for."""
+    """The change is refused with the next view, which no operator has to wait for."""
     log = Reporting(a_log())
     log.leader.on_applied(log.state, NOW)
     log.leader.on_change(ChangeRequest(9, "ReplaceServer", (1, 4)), log.state, NOW + SECOND)
