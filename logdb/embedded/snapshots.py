@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Holder:
-    """The holder of a lease that is no transaction."""
+    """Holds a lease for a read that is not part of a transaction."""
 
     __slots__ = ("__weakref__",)
 

@@ -133,8 +133,8 @@ def holding_process(path: Path) -> int | None:
 
 
 def size_of(path: Path, prefix: str = "") -> int:
-    """The size in bytes of the files in a directory whose names begin with `prefix`; 0 if there is no directory. Raises
-    OSError."""
+    """The total size in bytes of those files of a directory whose names begin with `prefix`; 0 without the directory.
+    Raises OSError."""
     size = 0
     with contextlib.suppress(FileNotFoundError):
         with os.scandir(path) as entries:

@@ -233,8 +233,8 @@ class Archiver:
         return encode_commit(Commit(0, gsn, writes, label=commit.label, deletes=commit.deletes))
 
     def _whole(self, value: Value) -> Generator[Any, Any, Value]:
-        """The value itself, from the log if it is a large one; a forged place, which no record fits, stays one, so
-        readers find that there is no value (DBS-10)."""
+        """The value itself, from the log if it is a large one. A place that a client has forged, where the log has no
+        such value, is kept: reading it raises Corruption (DBS-10)."""
         if not isinstance(value, Place):
             return value
         record = yield calls.Read(value.gsn, value.shard, size=value.length)
