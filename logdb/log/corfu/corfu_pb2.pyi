@@ -8,16 +8,36 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Unit(_message.Message):
-    __slots__ = ("server", "address", "since", "is_leaving")
+    __slots__ = ("server", "address", "since", "is_leaving", "joined")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     IS_LEAVING_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
     server: int
     address: str
     since: int
     is_leaving: bool
-    def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ..., since: _Optional[int] = ..., is_leaving: _Optional[bool] = ...) -> None: ...
+    joined: int
+    def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ..., since: _Optional[int] = ..., is_leaving: _Optional[bool] = ..., joined: _Optional[int] = ...) -> None: ...
+
+class Former(_message.Message):
+    __slots__ = ("server", "address", "since", "joined", "left", "end", "is_sealed")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    IS_SEALED_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    address: str
+    since: int
+    joined: int
+    left: int
+    end: int
+    is_sealed: bool
+    def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ..., since: _Optional[int] = ..., joined: _Optional[int] = ..., left: _Optional[int] = ..., end: _Optional[int] = ..., is_sealed: _Optional[bool] = ...) -> None: ...
 
 class Spare(_message.Message):
     __slots__ = ("server", "address")
@@ -28,18 +48,20 @@ class Spare(_message.Message):
     def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
 
 class ShardConfig(_message.Message):
-    __slots__ = ("shard", "units", "size", "is_live", "holds_streams")
+    __slots__ = ("shard", "units", "size", "is_live", "holds_streams", "former")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     IS_LIVE_FIELD_NUMBER: _ClassVar[int]
     HOLDS_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
     shard: int
     units: _containers.RepeatedCompositeFieldContainer[Unit]
     size: int
     is_live: bool
     holds_streams: bool
-    def __init__(self, shard: _Optional[int] = ..., units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ..., size: _Optional[int] = ..., is_live: _Optional[bool] = ..., holds_streams: _Optional[bool] = ...) -> None: ...
+    former: _containers.RepeatedCompositeFieldContainer[Former]
+    def __init__(self, shard: _Optional[int] = ..., units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ..., size: _Optional[int] = ..., is_live: _Optional[bool] = ..., holds_streams: _Optional[bool] = ..., former: _Optional[_Iterable[_Union[Former, _Mapping]]] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("first", "shards")
@@ -80,20 +102,22 @@ class View(_message.Message):
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardConfig, _Mapping]]] = ..., next_shard: _Optional[int] = ..., oldest: _Optional[int] = ..., spares: _Optional[_Iterable[_Union[Spare, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., start: _Optional[int] = ..., time: _Optional[int] = ..., last: _Optional[int] = ..., sequencer: _Optional[str] = ..., nonce: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Range, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("server", "nonce", "version", "sealed", "copied", "last")
+    __slots__ = ("server", "nonce", "version", "sealed", "copied", "last", "decided")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
     COPIED_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
     server: int
     nonce: int
     version: int
     sealed: int
     copied: int
     last: int
-    def __init__(self, server: _Optional[int] = ..., nonce: _Optional[int] = ..., version: _Optional[int] = ..., sealed: _Optional[int] = ..., copied: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+    decided: int
+    def __init__(self, server: _Optional[int] = ..., nonce: _Optional[int] = ..., version: _Optional[int] = ..., sealed: _Optional[int] = ..., copied: _Optional[int] = ..., last: _Optional[int] = ..., decided: _Optional[int] = ...) -> None: ...
 
 class SequencerReport(_message.Message):
     __slots__ = ("nonce", "epoch")

@@ -22,7 +22,8 @@ class Report(NamedTuple):
 
     `server`: its number, 0 before it has one; `nonce`: of its disk. `version`: of the newest projection that it has.
     `sealed`: the newest epoch that it rejects. `copied`: it has all entries of its shard before this position, at which
-    it joined the shard; 0 if it still copies them. `last`: the GSN of its last record.
+    it joined the shard; 0 if it still copies them. `last`: the GSN of its last record. `decided`: the first position of
+    its shard, from the one on at which it joined, that it does not have durably; 0: it has no shard.
     """
 
     server: int
@@ -31,6 +32,7 @@ class Report(NamedTuple):
     sealed: int
     copied: int
     last: int
+    decided: int = 0
 
 
 class SequencerReport(NamedTuple):

@@ -22,6 +22,8 @@ POSITION_WINDOW: Final = 1 << 10
 """A unit lets a writer write so many positions that are not assigned, as far as the unit knows (COR-12)."""
 TIME_WINDOW_NS: Final = 24 * 3_600 * SECOND
 """Records have times that are less than this later than that of the sequencer, as far as the unit knows (COR-13)."""
+COPIES: Final = 2
+"""A shard whose size is at least this accepts nothing with fewer units."""
 
 
 def position_of(gsn: int) -> int:
@@ -35,13 +37,29 @@ def gsn_at(position: int, index: int = 0) -> int:
 
 
 class Unit(NamedTuple):
-    """A storage unit in a chain. `since`: it may lack entries at positions before this one, which it still copies; 0:
-    it has all. `is_leaving`: an operator replaces it, and it serves until the others have copied all entries."""
+    """A storage unit in a chain, from the epoch `joined` on. `since`: it may lack entries at positions before this one,
+    which it still copies; 0: it has all. `is_leaving`: an operator replaces it, and it serves until the others have
+    copied all entries."""
 
     server: int
     address: Address
     since: int
     is_leaving: bool = False
+    joined: int = 0
+
+
+class Former(NamedTuple):
+    """A unit that was in a chain from the epoch `joined` until before `left`, and keeps its entries until the shard has
+    enough other complete units (COR-5). `since`: as a unit of the chain. `end`: only its entries before this position
+    count. `is_sealed`: the next unit of the chain may copy from it what no unit of the chain has."""
+
+    server: int
+    address: Address
+    since: int
+    joined: int
+    left: int
+    end: int
+    is_sealed: bool = False
 
 
 class Spare(NamedTuple):
@@ -53,13 +71,15 @@ class Spare(NamedTuple):
 
 class ShardConfig(NamedTuple):
     """A replica set. `units`: its chain, from head to tail. `size`: the number of units that it should have. `is_live`:
-    new entries are written to it. `holds_streams`: it has no positions of its own; its units are stream replicas."""
+    new entries are written to it. `holds_streams`: it has no positions of its own; its units are stream replicas.
+    `former`: units that have left the chain and are still needed."""
 
     shard: int
     units: tuple[Unit, ...]
     size: int
     is_live: bool
     holds_streams: bool = False
+    former: tuple[Former, ...] = ()
 
     @property
     def state(self) -> ShardState:
@@ -95,19 +115,41 @@ class ShardConfig(NamedTuple):
         """Whether a unit is in the chain."""
         return any(unit.server == server for unit in self.units)
 
-    def before(self, server: int, position: int) -> Unit | None:
-        """The unit before the unit `server` in the chain of a position; None: it is the head."""
-        found = None
-        for unit in self.units:
-            if unit.server == server:
-                break
-            if unit.since <= position:
-                found = unit
-        return found
+    @property
+    def disks(self) -> dict[int, Address]:
+        """The addresses of the units that have its entries, in the chain or not any more, by server."""
+        units = {unit.server: unit.address for unit in self.units}
+        return units | {unit.server: unit.address for unit in self.former}
+
+    @property
+    def least(self) -> int:
+        """The number of units that a chain must have: an entry that is acknowledged is on two disks at least. A stream
+        replica can be rebuilt from the log."""
+        return 0 if self.holds_streams else min(self.size, COPIES)
+
+    def upstream(self, server: int, position: int) -> tuple[Unit, ...]:
+        """The units before the unit `server` in the chain of a position; none: it is the head."""
+        chain = self.chain(position)
+        before = [unit.server for unit in self.units]
+        before = before[: before.index(server)] if server in before else before
+        return tuple([unit for unit in chain if unit.server in before])
 
     def chain(self, position: int) -> tuple[Unit, ...]:
-        """The units that have, or get, the entry at a position, from head to tail."""
-        return tuple([unit for unit in self.units if unit.since <= position])
+        """The units that have, or get, the entry at a position, from head to tail. If no unit of the chain has it, the
+        first one gets it from former ones."""
+        found = tuple([unit for unit in self.units if unit.since <= position])
+        return found if found or self.holds_streams else self.units[:1]
+
+    def lasts(self, end: int = 0) -> list[tuple[Unit, int, int]]:
+        """The last unit of the chain for each part of the positions before `end` (0: of all), the first position of the
+        part, and its end."""
+        found: list[tuple[Unit, int, int]] = []
+        for unit in reversed(self.units):
+            found.append((unit, unit.since, end))
+            end = min(end or unit.since, unit.since)
+            if not unit.since:
+                return found
+        return [*found, (self.units[0], 0, end)] if self.units else []
 
 
 class Range(NamedTuple):

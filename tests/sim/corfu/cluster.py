@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, ClassVar, Self
 
 from logdb.cores.effects import Address
 from logdb.log import paxos
 from logdb.log import requests as calls
+from logdb.log.corfu.auxiliary.chains import covers
 from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
 from logdb.log.corfu.auxiliary.replica import AuxiliaryReplica
 from logdb.log.corfu.messages import Entry
@@ -235,30 +237,30 @@ class Cluster(cluster.Cluster):
         return sum(map(self.has_joined, others)) > len(self.ordering) // 2
 
     def may_lose_storage(self, process: Process, spared: int = 0) -> bool:
-        """Whether the records of the shard of this unit survive: more than `spared` others with all entries have their
-        disks (COR-5). The next epoch must not depend on this unit already, so it must not be sealed. Units that were
-        removed do not count (PROTOCOL.md, Tolerated losses: a known limit)."""
+        """Whether the records of the shard of this unit survive: the others that have their disks have all entries
+        together (COR-5), whichever `spared` of them are missing. The next epoch must not depend on this unit already,
+        so it must not be sealed."""
         server = self.server_of(process)
-        if server is None or not server.shard or server.is_gone:
+        config = self.state.shards.get(server.shard) if server is not None and server.shard else None
+        if config is None or (server.is_gone and server.server not in config.disks):
             # The auxiliary may have chosen a spare for a new shard: it notices after a while that the spare is silent.
             before, self._spare_lost_at = self._spare_lost_at, self.world.now
             return self.shape.f > 0 and self.world.now > before + 8 * self.shape.heartbeat_ns
-        config = self.state.shards.get(server.shard)
-        if config is not None and config.holds_streams:
+        if config.holds_streams:
             return (
                 not spared
             )  # it copies all from the log; but while it runs, a damaged record stops reads of its streams
-        if config is None or self._saved(process)["sealed"] >= self.state.epoch:
+        if self._saved(process)["sealed"] >= self.state.epoch and not server.is_gone:
             return False
         by_address = {one.address: one for one in self.storage}
-        others = 0
-        for unit in config.units:
-            one = by_address[unit.address]
-            has_disk = unit.server not in self.lost and not one.disk.has_damage()
+        others = []
+        for number, address in config.disks.items():
+            one = by_address[address]
             known = self.server_of(one)
-            is_there = known is not None and known.server == unit.server
-            others += not unit.since and one is not process and has_disk and is_there
-        return others > spared
+            is_there = known is not None and known.server == number
+            if one is not process and number not in self.lost and not one.disk.has_damage() and is_there:
+                others.append(number)
+        return all(covers(config, set(others).difference(some)) for some in combinations(others, spared))
 
     @staticmethod
     def _saved(process: Process) -> Any:

@@ -16,9 +16,10 @@ class Register(NamedTuple):
 
 
 class NewEpoch(NamedTuple):
-    """End `epoch`. `sealed`: the units that reject it; `highest`, `last`, `time`: the maxima of their `Sealed`.
-    `sequencer`, `nonce`: of the new epoch. `joins`: (shard, spare unit) for shards with too few units. `request`,
-    `kind`, `numbers`: a change by an operator, 0 and "" if there is none."""
+    """End `epoch`. `sealed`: the units that reject it, former ones too; `highest`, `last`, `time`: the maxima of the
+    `Sealed` of those that are in a chain. `sequencer`, `nonce`: of the new epoch. `joins`: (shard, spare unit) for
+    shards with too few units. `request`, `kind`, `numbers`: a change by an operator, 0 and "" if there is none.
+    `decided`: as `Decided`, of some shards."""
 
     epoch: int
     sealed: tuple[int, ...]
@@ -31,6 +32,7 @@ class NewEpoch(NamedTuple):
     request: int
     kind: str
     numbers: tuple[int, ...]
+    decided: tuple[tuple[int, int], ...] = ()
 
 
 class Copied(NamedTuple):
@@ -38,6 +40,13 @@ class Copied(NamedTuple):
 
     server: int
     since: int
+
+
+class Decided(NamedTuple):
+    """All units of the chain of a shard have its entries before this position durably, each from where it joined."""
+
+    shard: int
+    position: int
 
 
 class Trim(NamedTuple):
@@ -54,7 +63,7 @@ class Reject(NamedTuple):
     error: str
 
 
-Command = Register | NewEpoch | Copied | Trim | Reject
+Command = Register | NewEpoch | Copied | Decided | Trim | Reject
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in Command.__args__}
 
 

@@ -6,11 +6,12 @@ epoch at the same time: both know everything that was written in it, and one of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from logdb.cores.effects import Address, Effect, Send
 from logdb.log.corfu.auxiliary import commands as c
+from logdb.log.corfu.auxiliary.chains import kept_of
 from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
 from logdb.log.corfu.auxiliary.state import ProjectionState, Server
 from logdb.log.corfu.messages import ChangeRequest, Report, Seal, Sealed, SequencerReport, Update
@@ -64,10 +65,23 @@ class Leader:
         self._reports[server.server] = report, now
         if report.version < state.version or report.server != server.server or server.is_gone:
             self._update(server, state, now)
-        copied = c.Copied(server.server, report.copied)
         config = state.shards.get(server.shard)
-        if config is not None and any((unit.server, unit.since) == copied for unit in config.units if unit.since):
+        if config is None or not config.has(server.server):
+            return
+        copied = c.Copied(server.server, report.copied)
+        first = next((unit for unit in config.units if unit.since), None)
+        if first is not None and (first.server, first.since) == copied:
             self._propose(copied, copied, now)
+        decided = c.Decided(config.shard, self._decided(config))
+        if decided.position > state.decided.get(config.shard, 1):
+            self._propose(("decided", config.shard), decided, now)
+
+    def _decided(self, config: ShardConfig) -> int:
+        """The position before which all units of a chain have the entries; 0: not all have reported to this leader. Of
+        a unit that is silent, its last report counts: it has what it had."""
+        if config.holds_streams or any(unit.server not in self._reports for unit in config.units):
+            return 0
+        return min([self._reports[unit.server][0].decided for unit in config.units], default=0)
 
     def on_sequencer(self, report: SequencerReport, sender: Address, state: ProjectionState, now: int) -> None:
         """A sequencer reports for which epoch it assigns positions."""
@@ -80,12 +94,13 @@ class Leader:
         self._out.append(Send(server.address, Update(server.server, server.nonce, state.view(), is_released)))
 
     def _is_needed(self, server: Server, state: ProjectionState, now: int) -> bool:
-        """Whether a unit that has left its shard must keep its entries: another unit copies them, or soon will. If
-        none can, only the unit itself can, once it is empty."""
+        """Whether a unit that has left its shard must keep its entries, since too few units are complete. If these are
+        enough to go on, and no other unit can join, only the unit itself can, once it is empty."""
         config = state.shards.get(server.shard)
-        if config is None or len(config.complete) >= config.size:
+        if config is None or all(unit.server != server.server for unit in config.former):
             return False
-        return bool(config.joining or self._spares(state, now)) or not self._is_settled(now)
+        can_join = bool(config.joining or self._spares(state, now)) or not self._is_settled(now)
+        return can_join or len(config.complete) < config.least
 
     def on_applied(self, command: c.Command, state: ProjectionState, now: int) -> None:
         """A command was applied: send the projection to those that wait for it."""
@@ -191,15 +206,20 @@ class Leader:
             named = self._sequencers.get(state.sequencer)
             if not state.nonce or (named is not None and named[0].nonce != state.nonce) or self._is_settled(now):
                 return True  # there was none, it has restarted, or it is silent
+        living = {server for server in self._reports if self._is_alive(server, now)}
+        spares = len(self._spares(state, now))
         for config in state.shards.values():
-            if not config.holds_streams and not self._has_complete(config, now):
+            kept = kept_of(config, living)
+            if not config.holds_streams and not (kept and state.is_enough(config, len(kept) + spares)):
                 continue  # nothing can be changed for it
             if any(self._is_wrong(unit, state, now) for unit in config.units):
                 return True
-            if any(unit.is_leaving for unit in config.units) and not config.joining:
+            if kept and any(unit.is_leaving and unit not in kept for unit in config.units):
                 return True
-            if len(config.members) < config.size and self._spares(state, now):
+            if len(config.members) < config.size and spares:
                 return True
+            if kept and kept[0].since and any(one.is_sealed and one.server not in living for one in config.former):
+                return True  # the entries that it would be copied from are elsewhere, too
         return False
 
     def _is_wrong(self, unit: Unit, state: ProjectionState, now: int) -> bool:
@@ -208,19 +228,39 @@ class Leader:
         return not self._may_be_alive(unit.server, now) or (found is not None and found[0].sealed >= state.epoch)
 
     def _can_change(self, state: ProjectionState, now: int) -> bool:
-        """Whether an epoch can begin: a unit with all entries of each live shard must answer (COR-5). Otherwise sealing
-        would only stop the appends."""
-        live = [config for config in state.shards.values() if config.is_live and not config.holds_streams]
-        return all(self._has_complete(config, now) for config in live)
+        """Whether an epoch can begin: otherwise sealing would only stop the appends."""
+        living = {server for server in self._reports if self._is_alive(server, now)}
+        return self._joins(state, living, self._spares(state, now)) is not None
 
-    def _has_complete(self, config: ShardConfig, now: int) -> bool:
-        return any(not unit.since and self._is_alive(unit.server, now) for unit in config.units)
+    def _joins(
+        self, state: ProjectionState, servers: Collection[int], spares: list[int]
+    ) -> tuple[tuple[int, int], ...] | None:
+        """The spare unit for each place of a chain that these servers leave open; first for the chains that would be
+        too short. None: a live shard would be too short, or lose entries (COR-5)."""
+        joins: list[tuple[int, int]] = []
+        kept = {config.shard: kept_of(config, servers) for config in state.shards.values()}
+
+        def is_short(config: ShardConfig) -> bool:
+            return not state.is_enough(config, len(kept[config.shard]))
+
+        spares = spares.copy()
+        for config in sorted(state.shards.values(), key=is_short, reverse=True):
+            units = kept[config.shard]
+            if config.is_live and not config.holds_streams and not units:
+                return None
+            staying = [unit for unit in units if not unit.is_leaving]
+            count = max(0, config.size - len(staying)) if units or config.holds_streams else 0
+            joins += [(config.shard, server) for server in spares[:count]]
+            if config.is_live and not state.is_enough(config, len(units) + min(count, len(spares))):
+                return None
+            del spares[:count]
+        return tuple(joins)
 
     def _seal(self, sealing: Sealing, shards: Iterable[ShardConfig]) -> None:
         for config in shards:
-            for unit in config.units:
-                if unit.server not in sealing.answers:
-                    self._out.append(Send(unit.address, Seal(sealing.epoch)))
+            for server, address in config.disks.items():
+                if server not in sealing.answers:
+                    self._out.append(Send(address, Seal(sealing.epoch)))
 
     def on_sealed(self, answer: Sealed, state: ProjectionState, now: int) -> None:
         """A unit rejects an epoch."""
@@ -231,31 +271,31 @@ class Leader:
     def _finish(self, sealing: Sealing, state: ProjectionState, now: int) -> None:
         answers = sealing.answers
         for config in state.shards.values():
-            waits_for = [unit.server for unit in config.units if unit.server not in answers]
+            is_complete = any(not unit.since and unit.server in answers for unit in config.units)
+            needed = [unit.server for unit in config.units] if is_complete else config.disks
+            waits_for = [server for server in needed if server not in answers]
             if now < sealing.until and any(self._may_be_alive(server, now) for server in waits_for):
-                return
-            has_complete = any(not unit.since and unit.server in answers for unit in config.units)
-            if config.is_live and not config.holds_streams and not has_complete:
                 return
         living = self._living_sequencers(now)
         sequencer = state.sequencer if self._has_sequencer(state, now) else next(iter(living), "")
         spares = self._spares(state, now)
-        joins: list[tuple[int, int]] = []
         request, kind = 0, ""
         numbers: tuple[int, ...] = ()
         for change in self._changes.values():
             numbers = self._with_spares(change, state, now)
             if not state.error_of(change.kind, numbers):
                 request, kind = change.request, change.kind
-                spares = [one for one in spares if one not in numbers]
                 break
             numbers = ()
-        for config in state.shards.values():
-            staying = [unit for unit in config.members if unit.server in answers]
-            count = max(0, config.size - len(staying))
-            joins += [(config.shard, server) for server in spares[:count]]
-            del spares[:count]
-        found = answers.values()
+        joins = self._joins(state, answers, [one for one in spares if one not in numbers])
+        if joins is None and numbers:  # the chains need the spare units themselves
+            request, kind, numbers = 0, "", ()
+            joins = self._joins(state, answers, spares)
+        if joins is None:
+            return
+        in_chains = {unit.server for config in state.shards.values() for unit in config.units}
+        found = [answer for answer in answers.values() if answer.server in in_chains]
+        decided = [(config.shard, self._decided(config)) for config in state.shards.values()]
         command = c.NewEpoch(
             state.epoch,
             tuple(sorted(answers)),
@@ -264,9 +304,10 @@ class Leader:
             max([0, *(one.time for one in found)]),
             sequencer,
             living.get(sequencer, 0),
-            tuple(joins),
+            joins,
             request,
             kind,
             numbers,
+            tuple([(shard, position) for shard, position in decided if position]),
         )
         self._propose(("epoch", state.epoch), command, now)

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from logdb.cores.effects import Address, ProtocolViolation
 from logdb.log.corfu.auxiliary import commands as c
-from logdb.log.corfu.projection import Range, ShardConfig, Spare, Unit, View, position_of
+from logdb.log.corfu.auxiliary.chains import covers, former_of, kept_of
+from logdb.log.corfu.projection import Former, Range, ShardConfig, Spare, Unit, View, position_of
 
 REMEMBERED_RESULTS: Final = 1_000
 """Number of results of changes that are kept for repeated requests."""
@@ -34,7 +35,8 @@ class Result(NamedTuple):
 
 
 class ProjectionState:
-    """For the fields see `View`."""
+    """For the fields see `View`. `decided`: by shard, the first position that is not known to be on all units of the
+    chain: no entry before it can change any more."""
 
     def __init__(self) -> None:
         self.version = self.epoch = 1
@@ -44,6 +46,7 @@ class ProjectionState:
         self.ranges: list[Range] = []
         self.streams: list[Range] = []
         self.shards: dict[int, ShardConfig] = {}
+        self.decided: dict[int, int] = {}
         self.servers: dict[int, Server] = {}
         self.results: dict[int, Result] = {}
 
@@ -64,6 +67,8 @@ class ProjectionState:
                 return self._begin_epoch(command)
             case c.Copied():
                 self._copied(command)
+            case c.Decided(shard, position):
+                self._decide(shard, position)
             case c.Trim(request, gsn):
                 if gsn > self.oldest:
                     self._trim(gsn)
@@ -96,12 +101,25 @@ class ProjectionState:
         self.servers[unit.server].is_gone = True
 
     def _copied(self, command: c.Copied) -> None:
+        """A unit is complete when those before it are: the head of a chain has all entries, or none of them has."""
         config = self.shards.get(self.servers[command.server].shard)
-        if config is None:
+        at = next((at for at, one in enumerate(config.units) if one.since), None) if config is not None else None
+        if config is None or at is None or (config.units[at].server, config.units[at].since) != command:
             return
-        units = tuple([one._replace(since=0) if (one.server, one.since) == command else one for one in config.units])
-        self.shards[config.shard] = config._replace(units=units)
+        units = (*config.units[:at], config.units[at]._replace(since=0), *config.units[at + 1 :])
+        former = () if not config.holds_streams and at + 1 >= config.size else config.former
+        self.shards[config.shard] = config._replace(units=units, former=former)
         self.version += 1
+
+    def _decide(self, shard: int, position: int) -> None:
+        """Former units are of no use any more for a unit that joins later, nor needed, if the others are complete."""
+        config = self.shards.get(shard)
+        if config is None or position <= self.decided.get(shard, 1):
+            return
+        self.decided[shard] = position
+        if config.former and not config.joining and len(config.complete) >= config.least:
+            self.shards[shard] = config._replace(former=())
+            self.version += 1
 
     # ---- epochs
 
@@ -110,11 +128,15 @@ class ProjectionState:
         if command.epoch != self.epoch or (command.request and command.request in self.results):
             return None
         sealed, shards = set(command.sealed), {}
+        start = max(self.start, command.highest + 1)
         for config in self.shards.values():
             kept = kept_of(config, sealed)
-            if not kept and config.is_live and not config.holds_streams:
+            joins = [server for shard, server in command.joins if shard == config.shard and self._is_spare(server)]
+            is_possible = (kept and self.is_enough(config, len(kept) + len(joins))) or config.holds_streams
+            if not is_possible and config.is_live:
                 return None
-            shards[config.shard] = config._replace(units=kept) if kept or config.holds_streams else config
+            former = former_of(config, kept, sealed, self.epoch + 1, start)
+            shards[config.shard] = config._replace(units=kept, former=former) if is_possible else config
         for number, config in self.shards.items():
             for unit in config.units:
                 if unit not in shards[number].units:
@@ -122,7 +144,10 @@ class ProjectionState:
         self.shards = shards
         self.epoch += 1
         self.version += 1
-        self.start = max(self.start, command.highest + 1)
+        self.start = start
+        for shard, position in command.decided:
+            if shard in self.shards:
+                self.decided[shard] = max(self.decided.get(shard, 1), position)
         self.time, self.last = max(self.time, command.time), max(self.last, command.last)
         self.sequencer, self.nonce = command.sequencer, command.nonce
         result = self._change(command.request, command.kind, command.numbers) if command.request else None
@@ -134,11 +159,21 @@ class ProjectionState:
         self._set_range(self.streams, holds_streams=True)
         return result
 
+    def is_enough(self, config: ShardConfig, count: int) -> bool:
+        """Whether the chain of a shard may have so few units. One that has fewer already may go on with these, and so
+        may a finalized one in which nothing is left to decide."""
+        last = max([at for at, one in enumerate(self.ranges) if config.shard in one.shards], default=-1) + 1
+        end = self.ranges[last].first if last < len(self.ranges) else self.start
+        is_over = not config.is_live and self.decided.get(config.shard, 1) >= end
+        return count >= min(1 if is_over else config.least, len(config.units))
+
     def _join(self, shard: int, number: int, *, is_new: bool = False) -> None:
-        """Add a spare to the end of a chain. Only in a new shard it lacks no entries."""
+        """Add a spare to the end of a chain. Only in a new shard it lacks no entries. What may not be decided yet is
+        decided with it. A stream replica copies all that is older than the epoch."""
         server, config = self.servers[number], self.shards[shard]
         server.shard = shard
-        unit = Unit(number, server.address, 0 if is_new else self.start)
+        since = self.start if config.holds_streams else self.decided.get(shard, 1)
+        unit = Unit(number, server.address, 0 if is_new else since, joined=self.epoch)
         self.shards[shard] = config._replace(units=(*config.units, unit))
 
     def _set_range(self, ranges: list[Range], *, holds_streams: bool) -> None:
@@ -195,6 +230,7 @@ class ProjectionState:
                 result = self.next_shard
                 self.next_shard += 1
                 self.shards[result] = ShardConfig(result, (), len(servers), True, kind == "AddStreamShard")
+                self.decided[result] = self.start
                 for server in servers:
                     self._join(result, server, is_new=True)
             case "FinalizeShard", (shard, _):
@@ -223,6 +259,7 @@ class ProjectionState:
         for config in list(self.shards.values()):
             if config.shard not in used and not config.is_live:
                 del self.shards[config.shard]
+                self.decided.pop(config.shard, None)
                 for unit in config.units:
                     self._release(unit)
 
@@ -263,6 +300,7 @@ class ProjectionState:
             vars(state).update(saved)
             state.servers = {server[0]: Server(*server) for server in saved["servers"]}
             state.shards = {int(number): _config_of(fields) for number, fields in saved["shards"].items()}
+            state.decided = {int(shard): position for shard, position in saved.get("decided", {}).items()}
             state.ranges = [Range(first, tuple(shards)) for first, shards in saved["ranges"]]
             state.streams = [Range(first, tuple(shards)) for first, shards in saved["streams"]]
             state.results = {int(number): Result(*fields) for number, fields in saved["results"].items()}
@@ -273,8 +311,11 @@ class ProjectionState:
     def check(self) -> None:
         """Raises AssertionError."""
         for config in self.shards.values():
-            is_whole = config.holds_streams or any(not unit.since for unit in config.units)
-            assert is_whole, f"COR-5: shard {config.shard} has lost entries"
+            if config.holds_streams:
+                continue
+            assert covers(config, config.disks), f"COR-5: shard {config.shard} has lost entries"
+            gaps = [bool(unit.since) for unit in config.units]
+            assert gaps == sorted(gaps), f"COR-5: in shard {config.shard}, a complete unit comes after another one"
         for ranges in (self.ranges, self.streams):
             firsts = [one.first for one in ranges]
             assert firsts == sorted(set(firsts)), "COR-3: ranges overlap"
@@ -283,17 +324,7 @@ class ProjectionState:
         assert len(owners) == len(set(owners)), "a unit is in two chains"
 
 
-def kept_of(config: ShardConfig, sealed: set[int]) -> tuple[Unit, ...]:
-    """The chain of a shard in the next epoch: its sealed units, without those that were replaced once the others have
-    copied all. Empty if no sealed unit has all entries, so that no epoch may begin that depends on it (COR-5); stream
-    replicas copy theirs from the log."""
-    kept = tuple([unit for unit in config.units if unit.server in sealed])
-    if all(unit.since for unit in kept) and not config.holds_streams:
-        return ()
-    staying = tuple([unit for unit in kept if not unit.is_leaving])
-    return staying if staying and not any(unit.since for unit in staying) else kept
-
-
 def _config_of(fields: list[Any]) -> ShardConfig:
-    shard, units, size, is_live, holds_streams = fields
-    return ShardConfig(shard, tuple([Unit(*unit) for unit in units]), size, is_live, holds_streams)
+    shard, units, size, is_live, holds_streams, *rest = fields  # snapshots of earlier versions have no former units
+    former = tuple([Former(*unit) for unit in rest[0]]) if rest else ()
+    return ShardConfig(shard, tuple([Unit(*unit) for unit in units]), size, is_live, holds_streams, former)

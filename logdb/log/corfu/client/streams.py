@@ -35,7 +35,7 @@ from logdb.log.corfu.messages import (
     TokenRefused,
     Written,
 )
-from logdb.log.corfu.projection import ShardConfig, Unit, gsn_at, position_of
+from logdb.log.corfu.projection import gsn_at, position_of
 from logdb.log.requests import RECORD_OVERHEAD_BYTES
 
 FILLS_AFTER: Final = 4
@@ -98,11 +98,11 @@ class EarlierEpochs:
             self._fill_if_all()
             return None
 
-        for config in view.shards:
-            for unit, end in _lasts(config, view.start):
+        for config in [one for one in view.shards if not one.holds_streams]:
+            for unit, first, end in config.lasts(view.start):
                 number = self._context.next_number()
                 self._open[number] = config.shard
-                request = OpenRequest(number, view.epoch, unit.since, end)
+                request = OpenRequest(number, view.epoch, first, end)
                 self._requests.send(number, request, self._to(unit.address), on_reply)
         self._fill_if_all()
 
@@ -136,18 +136,6 @@ class EarlierEpochs:
 
         for position in positions:
             self._fills.fill(position, decided)
-
-
-def _lasts(config: ShardConfig, end: int) -> list[tuple[Unit, int]]:
-    """The last unit of each part of a chain, and the end of its part."""
-    found: list[tuple[Unit, int]] = []
-    if not config.holds_streams:
-        for unit in reversed(config.units):
-            found.append((unit, end))
-            end = min(end, unit.since)
-            if not unit.since:
-                break
-    return found
 
 
 class StreamRead:

@@ -145,15 +145,11 @@ class TailClient:
             timer = Timer(again)
             self._context.set_timer(timer, self._context.now + 2 * self._context.config.answer_timeout_ns)
             for config in shards:
-                end = 0
-                for unit in reversed(config.units):  # the last unit of a chain lacks entries if it has joined late
+                for unit, _, end in config.lasts():
                     number = self._context.next_number()
                     found[number] = None
                     request = TimeRequest(number, view.epoch, time, end)
                     self._requests.send(number, request, _at(unit.address), answered)
-                    end = unit.since
-                    if not end:
-                        break
 
         self._auxiliary.request_view(ask)
 

@@ -1,8 +1,10 @@
 """Copies to a unit the entries of its shard from before it joined, in the background while appends go on.
 
-An entry is copied from the last unit of its chain, where it is complete, so it cannot change any more (COR-1). A hole
-there is first filled along the chain, as a reader would do. A stream replica copies the entries of its streams from all
-shards of the log.
+First it completes what was not certainly decided when it joined, as a filler does: from the unit before it in the
+chain. What is older it copies from the last unit of the chain, where it is complete, so it cannot change any more
+(COR-1). A hole is filled along the chain. If the chain has no unit with all entries, its first one copies from former
+units, the latest one first, and writes junk where none of them has an entry (COR-5). A stream replica copies the
+entries of its streams from all shards of the log.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Final
 from logdb.cores.effects import Address, Effect, Send
 from logdb.log.contract import LogRecord
 from logdb.log.corfu.messages import Entry, FillRequest, Pull, Pulled, Rejected, Written
-from logdb.log.corfu.projection import Unit, View, position_of
+from logdb.log.corfu.projection import Former, ShardConfig, Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
 
@@ -22,28 +24,30 @@ MAX_DOUBLINGS: Final = 6
 
 
 class Copier:
-    """The copying of one unit. `copied`: it has all entries from before this position, at which it joined, durably; 0:
-    not yet."""
+    """The copying of one unit. `is_current`: it has all entries durably from where it joined to where the epoch began
+    at that time. `copied`: also those before the position at which it joined, and this position; 0: not yet."""
 
     def __init__(self, config: UnitConfig, store: EntryStore, out: list[Effect], rng: Random) -> None:
         self._config, self._store, self._out = config, store, out
         self._number = rng.getrandbits(62)
         self._view: View | None = None
-        self._shard = self._since = self._at = 0
-        self._source = 0
-        self._done: set[int] = set()
-        self._link = self._asked_at = self._end = 0
+        self._server = self._shard = self._since = self._at = 0
+        self._source = self._stop = 0
+        self._part = 0, 0
+        self._reached: dict[tuple[int, int], int] = {}
+        self._link = self._asked_at = self._recent_end = self._end = 0
         self._is_filling = False
         self._request: Send | None = None
         self._doublings = 0
+        self.is_current = False
         self.copied = 0
 
     def on_view(self, view: View, shard: int, me: Unit, now: int) -> None:
         """The unit is in this projection."""
         is_newer = self._view is None or view.epoch > self._view.epoch
-        self._view, self._shard, self._since = view, shard, me.since
+        self._view, self._server, self._shard, self._since = view, me.server, shard, me.since
         if is_newer:
-            self._is_filling = False
+            self._is_filling, self._link = False, 0
             self._ask(now)
 
     def _ask(self, now: int) -> None:
@@ -51,53 +55,89 @@ class Copier:
         self._request = None
         if self.copied >= self._since or self._view is None:
             return
-        position = self._next_missing()
-        if position is None:
-            self._end = self._store.next
-            self.on_persisted()
-            return
-        config = self._view.shard(self._source)
-        assert config is not None
-        chain = config.chain(position)
-        if not chain:
+        view = self._view
+        while (position := self._next_missing()) is not None:
+            config = view.shard(self._source)
+            assert config is not None
+            units = self._upstream(config, position)
+            if units or self._source != self._shard:
+                self._ask_chain(view, units, position, now)
+                return
+            former = _formers(config, position)
+            if self._link < len(former):
+                self._ask_former(view, former, position, now)
+                return
+            if position < self._since:
+                self._link = 0
+                return  # a former unit has the entry, but does not send it yet
+            self._store.add(Entry(position, 0, 0, 0, 0), ())
+            self._link = 0
+        self._end = self._store.next
+        self.on_persisted()
+
+    def _upstream(self, config: ShardConfig, position: int) -> tuple[Unit, ...]:
+        """The units to copy the entry at a position from: the last one, when it has it."""
+        is_own = config.shard == self._shard
+        return config.upstream(self._server, position) if is_own else config.chain(position)
+
+    def _ask_chain(self, view: View, units: tuple[Unit, ...], position: int, now: int) -> None:
+        if not units:
             return
         self._number += 1
         self._asked_at = now
         if self._is_filling:
-            self._link = min(self._link, len(chain) - 1)
-            self._send(chain[self._link].address, FillRequest(self._number, self._view.epoch, position))
-            return
-        stride = self._view.stride(self._source, position)
+            self._link = min(self._link, len(units) - 1)
+            self._send(units[self._link].address, FillRequest(self._number, view.epoch, position))
+        else:
+            self._pull(view, units[-1].address, position, self._stop)
+
+    def _ask_former(self, view: View, former: list[Former], position: int, now: int) -> None:
+        """Request the entry of the next former unit, with those that follow if these cannot be on a later one."""
+        self._number += 1
+        self._asked_at = now
+        one = former[self._link]
+        end = position + 1
+        if not self._link:
+            config = view.shard(self._shard)
+            assert config is not None
+            later = [unit.since for unit in config.former if unit.is_sealed and position < unit.since]
+            end = min([self._stop, one.end, *later])
+        self._pull(view, one.address, position, end)
+
+    def _pull(self, view: View, to: Address, position: int, end: int) -> None:
+        stride = view.stride(self._source, position)
         assert stride is not None
-        end, size = min(stride.end or self._since, self._since), self._config.copy_bytes
-        pull = Pull(self._number, self._view.epoch, position, stride.step, end, 0, None, size, uncommitted=True)
-        self._send(chain[-1].address, pull)
+        end, size = min(stride.end or end, end), self._config.copy_bytes
+        self._send(to, Pull(self._number, view.epoch, position, stride.step, end, 0, None, size, uncommitted=True))
 
     def _send(self, to: Address, message: Pull | FillRequest) -> None:
         self._request = Send(to, message)
         self._out.append(self._request)
 
     def _next_missing(self) -> int | None:
-        """The first position that this unit may lack, before the one at which it joined."""
+        """The first position that this unit may lack."""
         view = self._view
         assert view is not None
-        for source in self._sources(view):
-            if source != self._source:
-                self._source, self._at = source, 0
-            self._at = max(self._at, position_of(view.oldest))
-            while (stride := view.stride(source, self._at)) is not None and stride.first < self._since:
+        for source, first, end in self._parts(view):
+            self._source, self._stop, self._part = source, end, (source, first)
+            self._at = max(self._reached.get(self._part, first), position_of(view.oldest))
+            while (stride := view.stride(source, self._at)) is not None and stride.first < end:
                 if self._store.find(stride.first) is None:
+                    self._reached[self._part] = self._at
                     return stride.first
                 self._at = stride.first + 1
-            self._done.add(source)
+            self._reached[self._part] = max(self._at, end)
+            if source == self._shard and first and not self._recent_end:
+                self._recent_end = self._store.next
+                self.on_persisted()
         return None
 
-    def _sources(self, view: View) -> list[int]:
-        """The shards that still have to be copied."""
+    def _parts(self, view: View) -> list[tuple[int, int, int]]:
+        """The shards that the entries come from, and the first position and the end of what has to be copied."""
         own = view.shard(self._shard)
-        is_of_streams = own is not None and own.holds_streams
-        shards = [one.shard for one in view.shards if not one.holds_streams] if is_of_streams else [self._shard]
-        return [one for one in shards if one not in self._done]
+        if own is not None and own.holds_streams:
+            return [(one.shard, 0, self._since) for one in view.shards if not one.holds_streams]
+        return [(self._shard, self._since, view.start), (self._shard, 0, self._since)]
 
     def _is_own(self, entry: Entry) -> bool:
         """Whether the entry is to be copied."""
@@ -120,8 +160,12 @@ class Copier:
             if self._store.find(position) is None and position >= self._at and self._is_own(entry):
                 self._store.add_copy(entry, by_position.get(position, ()), deleted, uncommitted)
         if message.entries:
-            self._at = max(self._at, message.entries[-1].position + 1)
-        self._is_filling, self._link = not message.entries, 0
+            self._reached[self._part] = max(self._at, message.entries[-1].position + 1)
+        config = self._view.shard(self._source) if self._view is not None else None
+        if config is not None and not self._upstream(config, self._at) and self._source == self._shard:
+            self._link = 0 if message.entries else self._link + 1  # the next former unit
+        else:
+            self._is_filling, self._link = not message.entries, 0
         self._ask(now)
         return True
 
@@ -132,7 +176,7 @@ class Copier:
         config = self._view.shard(self._source)
         self._doublings = max(0, self._doublings - 1)
         self._link += 1
-        if config is None or self._link >= len(config.chain(message.position)):
+        if config is None or self._link >= len(self._upstream(config, message.position)):
             self._is_filling = False
         self._ask(now)
 
@@ -143,6 +187,7 @@ class Copier:
 
     def on_persisted(self) -> None:
         """The copy is complete when its last entry is durable."""
+        self.is_current = self.is_current or (self._recent_end > 0 and self._store.durable >= self._recent_end)
         if self._end and self._store.durable >= self._end:
             self.copied = self._since
 
@@ -156,3 +201,10 @@ class Copier:
             self._doublings = min(MAX_DOUBLINGS, self._doublings + 1)
             self._asked_at = now
             self._out.append(self._request)
+
+
+def _formers(config: ShardConfig, position: int) -> list[Former]:
+    """The former units that may have the entry at a position, the latest one first: what was decided while a unit was
+    in the chain is not different on it."""
+    found = [one for one in config.former if one.is_sealed and one.since <= position < one.end]
+    return sorted(found, key=lambda one: one.left, reverse=True)

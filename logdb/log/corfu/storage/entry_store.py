@@ -282,6 +282,19 @@ class EntryStore:
             first += RUN * step
         return found[:limit]
 
+    def first_missing(self, first: int, step: int, end: int) -> int:
+        """The first of the positions `first`, `first` + `step`, and so on, before `end` that has no durable entry; one
+        that is not before `end` if there is none. Steps over whole runs of others."""
+        while first < end:
+            run = range(first, min(end, first + RUN * step), step)
+            low, high = bisect_left(self._positions, first), bisect_left(self._positions, run.stop)
+            if self._positions[low:high] != array("Q", run) or max(self._ends[low:high]) >= self.durable:
+                missing = next((one for one in run if self.durable_at(one) is None), None)
+                if missing is not None:
+                    return missing
+            first += len(run) * step
+        return first
+
     def of_stream(self, stream: int, first: int, end: int, max_bytes: int) -> tuple[list[Entry], int]:
         """The durable entries of a stream at positions from `first` to `end` - 1, about `max_bytes` at most, and the
         position up to which these are all."""

@@ -38,12 +38,14 @@ def _awaited(request: ReadRequest | Pull) -> int:
 
 class ReadServer:
     """Answers `ReadRequest` and `Pull`. `has_joined`: the unit was in a projection, otherwise it rejects every epoch;
-    `sealed`: the newest epoch that it rejects then. `oldest`: the oldest readable GSN."""
+    `sealed`: the newest epoch that it rejects then. `is_former`: it has left its shard, and sends its entries, which do
+    not change any more, to units that copy them. `oldest`: the oldest readable GSN."""
 
     def __init__(self, store: EntryStore, out: list[Effect]) -> None:
         self._store, self._out = store, out
         self.has_joined = False
         self.sealed = 0
+        self.is_former = False
         self.oldest = 1
         # By the highest position that answers a pull though it is not the one requested.
         self._parked = ParkedRequests[ReadRequest | Pull](MAX_PARKED)
@@ -66,7 +68,8 @@ class ReadServer:
             self.reject(message.request, Reason.BUSY, sender)
 
     def _answer(self, message: ReadRequest | Pull, sender: Address) -> bool:
-        if self.rejects(message.epoch):
+        is_copy = self.is_former and isinstance(message, Pull) and message.uncommitted
+        if self.rejects(message.epoch) and not is_copy:
             self.reject(message.request, Reason.SEALED, sender)
         elif isinstance(message, ReadRequest):
             return self._read(message, sender)

@@ -114,7 +114,7 @@ class StorageUnit:
         self._journals = frozenset(journals)
         self._copied = 0
         self._shard = self._since = 0
-        self._closed = 1
+        self._closed = self._decided = 1
         self._load(journals)
         self.assigned = max(1, self.store.highest + 1 - POSITION_WINDOW)
         self._do: dict[type, Callable[[Any, Address, int], None]] = {
@@ -259,10 +259,26 @@ class StorageUnit:
     def _report(self, now: int) -> None:
         if not self._is_known:
             return
-        copied, store = self.copier.copied, self.store
-        report = Report(self.server, self._nonce, self.view.version, self.reads.sealed, copied, store.last)
+        copied, store, decided = self.copier.copied, self.store, self._first_undecided()
+        report = Report(self.server, self._nonce, self.view.version, self.reads.sealed, copied, store.last, decided)
         for replica in self.config.ordering:
             self._out.append(Send(replica, report))
+
+    def _first_undecided(self) -> int:
+        """See `Report`. All positions of a range that has ended are before `start` of the epoch."""
+        config = self.view.shard(self._shard)
+        if config is None or not config.has(self.server):
+            return 0
+        at = max(self._decided, self._since, position_of(self.reads.oldest))
+        end = max(at, self.store.highest + 1)
+        while (stride := self.view.stride(self._shard, at)) is not None:
+            at = self.store.first_missing(stride.first, stride.step, min(stride.end or end, end))
+            if not stride.end or at < stride.end:
+                break
+        else:
+            at = max(at, self.view.start)
+        self._decided = at
+        return at
 
     def _on_update(self, update: Update, sender: Address, now: int) -> None:
         view = update.view
@@ -284,6 +300,7 @@ class StorageUnit:
             self._join(view.epoch)
         elif not found and self.reads.has_joined:
             self._reject_until(view.epoch, now)  # it has left its shard, for good
+            self.reads.is_former = True
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
             oldest = position_of(view.oldest)
@@ -426,6 +443,8 @@ class StorageUnit:
             self._hold(message, sender, now)
         elif message.epoch > self.view.epoch or config is None or not self._is_in(config):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
+        elif self._lacks(config, position):
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
         elif (before := self._before(config, position)) is None:
             self.store.add(Entry(position, 0, 0, 0, 0), ())
             self._answer_written(message.request, position, sender)
@@ -449,7 +468,15 @@ class StorageUnit:
     def _before(self, config: ShardConfig, position: int) -> Unit | None:
         """The unit to copy an entry from; None: this unit is the head. Stream replicas come after all log replicas
         (COR-15)."""
-        return config.chain(position)[-1] if self._holds_streams else config.before(self.server, position)
+        chain = config.chain(position) if self._holds_streams else config.upstream(self.server, position)
+        return chain[-1] if chain else None
+
+    def _lacks(self, config: ShardConfig, position: int) -> bool:
+        """Whether no unit of the chain before this one has the entry, but a former unit may have it."""
+        if self._holds_streams or config.upstream(self.server, position):
+            return False
+        is_head = config.chain(position)[0].server == self.server
+        return not is_head or (position < self.view.start and not self._is_whole(position))
 
     def _is_own(self, entry: Entry) -> bool:
         """Whether this unit is to have the entry."""
@@ -525,7 +552,7 @@ class StorageUnit:
         if self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.SEALED, sender)
             return
-        if message.epoch > self.view.epoch or (message.first < self._since and self.copier.copied < self._since):
+        if message.epoch > self.view.epoch or not self._is_whole(message.first):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit is not ready in this projection")
             return
         found = list[int]()
@@ -542,7 +569,7 @@ class StorageUnit:
 
     def _on_stream_pull(self, message: StreamPull, sender: Address, now: int) -> None:
         """A unit that still copies does not know all earlier entries (COR-18)."""
-        if message.first < self._since and self.copier.copied < self._since and not self.reads.rejects(message.epoch):
+        if not self._is_whole(message.first) and not self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
         elif message.epoch > self.view.epoch:
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit does not know the projection yet")
@@ -550,6 +577,11 @@ class StorageUnit:
             self.reads.on_stream_pull(message, sender)
 
     # ---- questions
+
+    def _is_whole(self, first: int) -> bool:
+        """Whether this unit has all entries from a position on, so far as they are from before it joined."""
+        copier = self.copier
+        return copier.copied >= self._since or (copier.is_current and first >= self._since)
 
     def _on_read(self, message: ReadRequest | Pull, sender: Address, now: int) -> None:
         self.reads.on_request(message, sender)
@@ -561,8 +593,11 @@ class StorageUnit:
             self._out.append(Send(sender, HighestResponse(message.request, self.store.last_durable())))
 
     def _on_time(self, message: TimeRequest, sender: Address, now: int) -> None:
+        first = 0 if 0 < message.end <= self._since else self._since
         if self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.SEALED, sender)
+        elif message.epoch > self.view.epoch or not self._is_whole(first):
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
         else:
             last = self.store.last_at(message.time, message.end)
             self._out.append(Send(sender, TimeResponse(message.request, last)))
