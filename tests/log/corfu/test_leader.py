@@ -44,9 +44,11 @@ def with_a_shard(spares: int = 0) -> ProjectionState:
     return state
 
 
-def report(leader: Leader, state: ProjectionState, server: int, now: int, *, sealed: int = 1) -> None:
+def report(
+    leader: Leader, state: ProjectionState, server: int, now: int, *, sealed: int = 1, decided: int = 0
+) -> None:
     """A unit reports itself, with the newest projection."""
-    leader.on_report(Report(server, server, state.version, sealed, 0, 0), f"s{server}", state, now)
+    leader.on_report(Report(server, server, state.version, sealed, 0, 0, decided), f"s{server}", state, now)
 
 
 def a_new_leader(state: ProjectionState) -> Leader:
@@ -54,17 +56,20 @@ def a_new_leader(state: ProjectionState) -> Leader:
     leader = Leader(CONFIG, [], now=0)
     leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
     report(leader, state, 1, 1, sealed=state.epoch)
+    for spare in state.spares():
+        report(leader, state, spare.server, 1)
     leader.look(state, 1)
     leader.on_sealed(Sealed(1, state.epoch, 4, 0, 0), state, 2)
     return leader
 
 
 def test_a_new_leader_leaves_no_unit_out_before_it_had_the_time_to_report() -> None:
-    state = with_a_shard()
+    state = with_a_shard(spares=1)
     leader = a_new_leader(state)
     assert leader.commands == []
     late = CONFIG.suspect_after_ns - 1
     report(leader, state, 1, late)
+    report(leader, state, 3, late)
     leader.on_timer(state, late)
     assert leader.commands == []
     report(leader, state, 2, late)
@@ -75,13 +80,53 @@ def test_a_new_leader_leaves_no_unit_out_before_it_had_the_time_to_report() -> N
 
 
 def test_a_leader_leaves_a_silent_unit_out_after_a_suspicion_time_of_its_own() -> None:
-    state = with_a_shard()
+    state = with_a_shard(spares=1)
     leader = a_new_leader(state)
     report(leader, state, 1, CONFIG.suspect_after_ns)
+    report(leader, state, 3, CONFIG.suspect_after_ns)
     leader.on_timer(state, CONFIG.suspect_after_ns)
     (command,) = leader.commands
     assert isinstance(command, c.NewEpoch)
-    assert command.sealed == (1,)
+    assert (command.sealed, command.joins) == ((1,), ((1, 3),))
+
+
+def test_a_leader_leaves_no_unit_out_if_a_chain_of_one_would_be_left() -> None:
+    """What it would acknowledge then, one lost disk would lose."""
+    state = with_a_shard()
+    leader = a_new_leader(state)
+    for now in (CONFIG.suspect_after_ns, 3 * CONFIG.suspect_after_ns):
+        report(leader, state, 1, now, sealed=state.epoch)
+        leader.on_timer(state, now)
+        assert leader.commands == []
+    report(leader, state, 2, now)
+    leader.look(state, now)
+    for server in (1, 2):
+        leader.on_sealed(Sealed(server, state.epoch, 4, 0, 0), state, now)
+    (command,) = leader.commands
+    assert isinstance(command, c.NewEpoch)
+    assert command.sealed == (1, 2)
+
+
+def test_a_spare_joins_where_the_last_reports_of_all_units_say_that_all_is_decided() -> None:
+    """Those of the silent one, too: it has what it had."""
+    state = with_a_shard(spares=1)
+    leader = Leader(CONFIG, [], now=0)
+    leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
+    report(leader, state, 1, 1, decided=9)
+    report(leader, state, 2, 1, decided=7)
+    assert leader.commands == [c.Decided(1, 7)]
+    state.apply(leader.commands.pop())
+    until = 2 * CONFIG.suspect_after_ns
+    for now in range(1, until, CONFIG.heartbeat_ns):
+        report(leader, state, 1, now, decided=12)
+        report(leader, state, 3, now)
+        leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, now)
+        leader.on_timer(state, now)
+    leader.on_sealed(Sealed(1, state.epoch, 14, 0, 0), state, now)
+    (command,) = leader.commands
+    state.apply(command)
+    assert [(unit.server, unit.since) for unit in state.shards[1].units] == [(1, 0), (3, 7)]
+    assert [(unit.server, unit.end) for unit in state.shards[1].former] == [(2, 15)]
 
 
 def test_a_leader_that_was_suspended_waits_for_reports_again() -> None:
@@ -115,24 +160,23 @@ def test_a_unit_that_was_left_out_keeps_its_records_while_another_one_copies_the
     out: list[Effect] = []
     leader = Leader(CONFIG, out, now=0)
     report(leader, state, 1, 1)
-    report(leader, state, 3, 1)
-    state.apply(c.NewEpoch(state.epoch, (1,), 4, 0, 0, "q1", 5, (), 0, "", ()))
-    assert updates(leader, out, state, 2, 1) == [False]
     state.apply(c.NewEpoch(state.epoch, (1,), 4, 0, 0, "q1", 5, ((1, 3),), 0, "", ()))
-    assert updates(leader, out, state, 2, 1) == [False]
-    state.apply(c.Copied(3, 5))
-    assert updates(leader, out, state, 2, 1) == [True]
+    for now in (1, 3 * CONFIG.suspect_after_ns):
+        leader.look(state, now)
+        assert updates(leader, out, state, 2, now) == [False]
+    state.apply(c.Copied(3, 1))
+    assert updates(leader, out, state, 2, now) == [True]
 
 
-def test_a_unit_that_was_left_out_is_released_if_no_other_one_can_copy_its_shard() -> None:
-    """No other unit can join."""
-    state = with_a_shard(spares=1)
+def test_a_unit_that_was_left_out_is_released_if_enough_others_go_on_and_only_it_can_join() -> None:
+    state = ProjectionState()
+    for number in (1, 2, 3):
+        state.apply(c.Register(number, f"s{number}"))
+    state.apply(c.NewEpoch(1, (), 0, 0, 0, "q1", 5, (), 9, "AddShard", (1, 2, 3)))
     out: list[Effect] = []
     leader = Leader(CONFIG, out, now=0)
-    report(leader, state, 1, 1)
-    state.apply(c.NewEpoch(state.epoch, (1,), 4, 0, 0, "q1", 5, (), 0, "", ()))
+    state.apply(c.NewEpoch(state.epoch, (1, 3), 4, 0, 0, "q1", 5, (), 0, "", ()))
     assert updates(leader, out, state, 2, CONFIG.suspect_after_ns - 1) == [False]
-    report(leader, state, 1, CONFIG.suspect_after_ns)
     assert updates(leader, out, state, 2, CONFIG.suspect_after_ns) == [True]
 
 

@@ -124,12 +124,16 @@ def test_the_time_of_an_epoch_is_that_of_the_latest_record() -> None:
     assert state.view().time == 30
 
 
-def test_a_unit_is_complete_when_it_has_copied_its_own_entries() -> None:
-    """Not when another one that joined at the same time has."""
+def test_a_unit_is_complete_when_it_and_those_before_it_have_copied_their_entries() -> None:
+    """The head of a chain has all entries, or no unit of the chain has them."""
     state = with_units(3)
     change(state, "AddShard", 1)
     state.shards[1] = state.shards[1]._replace(size=3)
-    state.apply(c.NewEpoch(state.epoch, (1,), 4, gsn_at(4), 0, "q1", 7, ((1, 2), (1, 3)), 0, "", ()))
-    state.apply(c.Copied(2, 5))
-    assert [(unit.server, unit.since) for unit in state.shards[1].units] == [(1, 0), (2, 0), (3, 5)]
+    decided = ((1, 4),)
+    state.apply(c.NewEpoch(state.epoch, (1,), 4, gsn_at(4), 0, "q1", 7, ((1, 2), (1, 3)), 0, "", (), decided))
+    state.apply(c.Copied(3, 4))
+    assert [(unit.server, unit.since) for unit in state.shards[1].units] == [(1, 0), (2, 4), (3, 4)]
+    state.apply(c.Copied(2, 4))
     assert state.shards[1].joining == (3,)
+    state.apply(c.Copied(3, 4))
+    assert state.shards[1].joining == ()

@@ -97,11 +97,11 @@ def test_a_shard_of_streams_is_kept_without_units_and_gets_a_spare() -> None:
     begin((), (), "AddShard", 1)
     begin((1,), (), "AddStreamShard", 2)
     assert state.streams == [Range(5, (2,))]
-    assert state.shards[2] == ShardConfig(2, (Unit(2, "s2", 0),), 1, True, holds_streams=True)
+    assert state.shards[2] == ShardConfig(2, (Unit(2, "s2", 0, joined=3),), 1, True, holds_streams=True)
     begin((1,), (), "")
     assert state.shards[2].units == ()
     begin((1,), ((2, 3),), "")
-    assert state.shards[2].units == (Unit(3, "s3", 5),)
+    assert state.shards[2].units == (Unit(3, "s3", 5, joined=5),)
     assert ProjectionState.from_bytes(state.to_bytes()).view() == state.view()
 
 

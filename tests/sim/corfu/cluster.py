@@ -260,7 +260,8 @@ class Cluster(cluster.Cluster):
             is_there = known is not None and known.server == number
             if one is not process and number not in self.lost and not one.disk.has_damage() and is_there:
                 others.append(number)
-        return all(covers(config, set(others).difference(some)) for some in combinations(others, spared))
+        left = [set(others).difference(some) for some in combinations(others, spared)]
+        return bool(left) and all(covers(config, some) for some in left)
 
     @staticmethod
     def _saved(process: Process) -> Any:

@@ -581,7 +581,8 @@ class StorageUnit:
     def _is_whole(self, first: int) -> bool:
         """Whether this unit has all entries from a position on, so far as they are from before it joined."""
         copier = self.copier
-        return copier.copied >= self._since or (copier.is_current and first >= self._since)
+        is_current = copier.is_current or self._holds_streams
+        return copier.copied >= self._since or (is_current and first >= self._since)
 
     def _on_read(self, message: ReadRequest | Pull, sender: Address, now: int) -> None:
         self.reads.on_request(message, sender)
