@@ -1,5 +1,5 @@
-"""One unit that is removed while it is paused, and another one of its shard that loses its disk (PROTOCOL.md, Tolerated
-losses)."""
+"""One unit that is left out while it is paused, and another one of its shard that loses its disk: nothing is lost (COR-5;
+PROTOCOL.md, Tolerated losses)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from logdb.cores.effects import SECOND
 from logdb.log import requests as calls
 from logdb.log.contract import GENESIS, LogFailed
-from logdb.log.corfu.projection import ShardConfig
+from logdb.log.corfu.messages import WriteRequest
+from logdb.log.corfu.projection import ShardConfig, Unit, View
 from logdb.log.corfu.storage.copier import Copier
 from tests.sim.corfu.cluster import Cluster, Shape
 from tests.sim.engine import SimulatedLog
@@ -81,21 +82,62 @@ def test_of_three_units_one_pause_and_one_lost_disk_lose_nothing() -> None:
         assert payloads(log) == [*PAYLOADS, b"more"]
 
 
-@pytest.mark.parametrize("spares", [0, 1])
-def test_of_two_units_one_pause_and_one_lost_disk_stop_the_log(spares: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A known limit. The log does not go on without the records: an epoch needs a unit with all of them (COR-5)."""
-    monkeypatch.setattr(Copier, "_ask", lambda self, now: None)  # the copy takes long
-    with a_log(f=1, spares=spares) as (log, cluster):
+def test_of_two_units_none_is_left_out_without_a_spare() -> None:
+    """The log waits for the paused one; then the other one may lose its disk."""
+    with a_log(f=1, spares=0) as (log, cluster):
+        paused, lost = unit(cluster, -1), unit(cluster, 0)
+        paused.pause()
+        with pytest.raises(LogFailed):
+            log.call(calls.Append(((1, b"more"),)), SOON_S)
+        lose_disk(lost)
+        lost.start()
+        cluster.world.run(cluster.world.now + SECOND)
+        assert len(the_shard(cluster).units) == 2
+        paused.resume()
+        assert payloads(log)[:5] == PAYLOADS
+        log.append([(1, b"last")])
+        assert payloads(log)[-1] == b"last"
+
+
+@pytest.mark.parametrize("copied", ["nothing", "what was not decided"])
+def test_of_two_units_one_pause_and_one_lost_disk_lose_nothing(copied: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spare copies from the unit that was left out what no unit of the chain has any more."""
+    ask_chain = Copier._ask_chain
+
+    def ask(self: Copier, view: View, units: tuple[Unit, ...], position: int, now: int) -> None:
+        if copied != "nothing" and position >= self._since:
+            ask_chain(self, view, units, position, now)
+
+    monkeypatch.setattr(Copier, "_ask_chain", ask)  # the copy of the rest takes long
+    with a_log(f=1, spares=1) as (log, cluster):
         left = unit(cluster, 0)
         paused = remove_while_paused(cluster)
         wipes = paused.wipes
+        log.append([(1, b"later")])
         paused.resume()
-        wait(cluster, lambda: bool(the_shard(cluster).joining) and paused.core is not None)
-        cluster.world.run(cluster.world.now + SECOND)
         lose_disk(left)
+        left.start()
         monkeypatch.undo()
-        with pytest.raises(TimeoutError):
-            payloads(log)
-        with pytest.raises(LogFailed):
-            log.call(calls.Append(((1, b"more"),)), SOON_S)
-        assert paused.wipes - wipes == (not spares), "with a spare unit it keeps its disk, which nothing uses"
+        assert payloads(log) == [*PAYLOADS, b"later"]
+        log.append([(1, b"last")])
+        assert payloads(log) == [*PAYLOADS, b"later", b"last"]
+        wait(cluster, lambda: not the_shard(cluster).joining)
+        wait(cluster, lambda: paused.wipes > wipes)
+
+
+def test_what_a_unit_has_accepted_after_it_was_left_out_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with the old projection still writes to it. The new one assigns the same positions again."""
+    monkeypatch.setattr(Copier, "_ask_chain", lambda *_: None)
+    with a_log(f=1, spares=1) as (log, cluster):
+        left, last = unit(cluster, 1), unit(cluster, 0)
+        epoch, start = cluster.state.epoch, max(cluster.decided.entries) + 1
+        links = cluster.network.split({last.address}, set(cluster.founders))
+        wait(cluster, lambda: all(one.address != last.address for one in the_shard(cluster).units))
+        assert cluster.state.start == start
+        cluster.network.send("me", last.address, WriteRequest(1, epoch, start, 0, 9, 1, (), [(1, b"late")]))
+        log.append([(1, b"more")])
+        cluster.network.restore(links)
+        lose_disk(left)
+        left.start()
+        monkeypatch.undo()
+        assert payloads(log) == [*PAYLOADS, b"more"]
