@@ -22,13 +22,14 @@ class Unit(_message.Message):
     def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ..., since: _Optional[int] = ..., is_leaving: _Optional[bool] = ..., joined: _Optional[int] = ...) -> None: ...
 
 class Former(_message.Message):
-    __slots__ = ("server", "address", "since", "joined", "left", "end", "is_sealed")
+    __slots__ = ("server", "address", "since", "joined", "left", "end", "time", "is_sealed")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
     IS_SEALED_FIELD_NUMBER: _ClassVar[int]
     server: int
     address: str
@@ -36,8 +37,9 @@ class Former(_message.Message):
     joined: int
     left: int
     end: int
+    time: int
     is_sealed: bool
-    def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ..., since: _Optional[int] = ..., joined: _Optional[int] = ..., left: _Optional[int] = ..., end: _Optional[int] = ..., is_sealed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ..., since: _Optional[int] = ..., joined: _Optional[int] = ..., left: _Optional[int] = ..., end: _Optional[int] = ..., time: _Optional[int] = ..., is_sealed: _Optional[bool] = ...) -> None: ...
 
 class Spare(_message.Message):
     __slots__ = ("server", "address")

@@ -50,8 +50,9 @@ class Unit(NamedTuple):
 
 class Former(NamedTuple):
     """A unit that was in a chain from the epoch `joined` until before `left`, and keeps its entries until the shard has
-    enough other complete units (COR-5). `since`: as a unit of the chain. `end`: only its entries before this position
-    count. `is_sealed`: the next unit of the chain may copy from it what no unit of the chain has."""
+    enough other complete units (COR-5). `since`: as a unit of the chain. `end`, `time`: only its entries before this
+    position count, with this time or an earlier one. `is_sealed`: the first unit of the chain may copy from it what no
+    unit of the chain has."""
 
     server: int
     address: Address
@@ -59,6 +60,7 @@ class Former(NamedTuple):
     joined: int
     left: int
     end: int
+    time: int
     is_sealed: bool = False
 
 

@@ -44,9 +44,7 @@ def with_a_shard(spares: int = 0) -> ProjectionState:
     return state
 
 
-def report(
-    leader: Leader, state: ProjectionState, server: int, now: int, *, sealed: int = 1, decided: int = 0
-) -> None:
+def report(leader: Leader, state: ProjectionState, server: int, now: int, *, sealed: int = 1, decided: int = 0) -> None:
     """A unit reports itself, with the newest projection."""
     leader.on_report(Report(server, server, state.version, sealed, 0, 0, decided), f"s{server}", state, now)
 

@@ -124,7 +124,7 @@ def test_the_time_of_an_epoch_is_that_of_the_latest_record() -> None:
     assert state.view().time == 30
 
 
-def test_a_unit_is_complete_when_it_and_those_before_it_have_copied_their_entries() -> None:
+def test_a_unit_is_complete_when_it_and_those_before_it_have_copied() -> None:
     """The head of a chain has all entries, or no unit of the chain has them."""
     state = with_units(3)
     change(state, "AddShard", 1)

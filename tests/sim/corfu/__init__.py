@@ -14,7 +14,14 @@ CLUSTERS = {
     "masking": engine.Shape(shards=1, replicas=2, ordering=3, mapping=2, spares=2, engine="corfu"),
 }
 CHANGES = (AddShard, AddStreamShard, FinalizeShard, ReplaceServer, AddReplica, TrimRecords)
-EVENTS = ("epoch begun", "unit copied its shard", "sequencer moved", "shard removed", "junk written")
+EVENTS = (
+    "epoch begun",
+    "unit copied its shard",
+    "sequencer moved",
+    "shard removed",
+    "junk written",
+    "chain without a complete unit",
+)
 
 POLICIES = {"": Policy(replicas=2)}
 IS_DENSE = False

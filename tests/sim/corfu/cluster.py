@@ -183,6 +183,12 @@ class Cluster(cluster.Cluster):
         counts["epoch begun"] += state.epoch > before.epoch
         counts["sequencer moved"] += before.nonce not in (0, state.nonce)
         counts["shard removed"] += len(before.shards.keys() - state.shards.keys())
+        for config in state.shards.values():
+            was = before.shards.get(config.shard)
+            if was is not None and was.units != config.units and config.is_live:
+                if len(config.units) < min(config.least, len(was.units)):
+                    raise Failure("COR-19: a live chain has two units", f"{was} became {config}")
+                counts["chain without a complete unit"] += bool(config.units) and config.units[0].since > 0
         joining = {unit.server for one in before.shards.values() for unit in one.units if unit.since}
         complete = {unit.server for one in state.shards.values() for unit in one.units if not unit.since}
         counts["unit copied its shard"] += len(joining & complete)

@@ -176,6 +176,12 @@ class Faults(faults.Faults):
     def lose_disk_of_head(self) -> bool:
         return self._lose_storage(self._unit(0))
 
+    def lose_disk_of_source(self) -> bool:
+        """Of the only complete unit of a chain, while others copy from it."""
+        found = [one.complete[0] for one in self.cluster.state.shards.values() if one.former and len(one.complete) == 1]
+        addresses = [unit.address for unit in found]
+        return self._lose_storage(self._pick([one for one in self.cluster.storage if one.address in addresses]))
+
     def _lose_storage(self, process: Process | None) -> bool:
         if process is None or not self.losses_left or not self._survives_without(process):
             return False
@@ -328,6 +334,7 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
     "flip a bit and kill": Faults.flip_a_bit_and_kill,
     "lose disk": Faults.lose_disk,
     "lose disk of a head": Faults.lose_disk_of_head,
+    "lose disk of a source": Faults.lose_disk_of_source,
     "lose storage": Faults.lose_storage,
     "wipe replica": Faults.wipe_replica,
     "lose replica": Faults.lose_replica,
@@ -361,6 +368,7 @@ FOCUSES = (
     Trouble(("forge positions", "kill sequencer", "kill head"), ("add shard", "finalize shard")),
     Trouble(("kill head", "late seal", "doubling network", "reordering network"), ("add shard", "finalize shard")),
     Trouble(("lose disk", "lose disk of a head", "kill storage", "late seal", "detach unit"), ("start spare",)),
+    Trouble(("lose disk of a source", "pause", "detach unit", "client dies in mid-chain"), ("start spare",)),
     Trouble(("flip a bit", "slow disk"), ("add replica", "start spare")),
     Trouble(("lose disk", "kill storage", "late seal"), ("trim records", "start spare", "replace server")),
     Trouble(

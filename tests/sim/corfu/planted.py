@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logdb.cores.effects import Journal
+from logdb.log.corfu.auxiliary import chains
+from logdb.log.corfu.auxiliary.leader import Leader
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient, Entry
 from logdb.log.corfu.client.fills import FillClient, Walk
@@ -16,6 +18,7 @@ from logdb.log.corfu.client.tails import TailClient
 from logdb.log.corfu.messages import HighestResponse, Seal, Status, WriteRequest, Written
 from logdb.log.corfu.projection import POSITION_WINDOW, ShardConfig, Unit, View, gsn_at
 from logdb.log.corfu.sequencer.sequencer import Sequencer
+from logdb.log.corfu.storage import copier
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.deleted_records import DeletedRecords
 from logdb.log.corfu.storage.entry_store import EntryStore
@@ -159,6 +162,56 @@ def join_a_unit_as_complete(
     right: Right, self: ProjectionState, shard: int, number: int, *, is_new: bool = False
 ) -> None:
     right(self, shard, number, is_new=True)
+
+
+@planted(ProjectionState, "_join", PLANTED)
+def join_where_the_epoch_begins(
+    right: Right, self: ProjectionState, shard: int, number: int, *, is_new: bool = False
+) -> None:
+    self.decided[shard] = self.start
+    right(self, shard, number, is_new=is_new)
+
+
+@planted(ProjectionState, "is_enough", PLANTED)
+def leave_one_unit_alone(right: Right, self: ProjectionState, config: ShardConfig, count: int) -> bool:
+    return True
+
+
+@planted(Leader, "_is_needed", PLANTED)
+def release_former_units(right: Right, self: Leader, *args: Any) -> bool:
+    return False
+
+
+@planted(chains, "covers", PLANTED)
+def count_every_former_unit_with_all_entries_of_its_time(right: Right, config: ShardConfig, servers: Any) -> bool:
+    units = [*config.units, *config.former]
+    return any(not unit.since and unit.server in servers for unit in units)
+
+
+@planted(StorageUnit, "_first_undecided", PLANTED)
+def report_what_is_not_there_as_decided(right: Right, self: StorageUnit) -> int:
+    return self.store.highest + 1 if right(self) else 0
+
+
+@planted(StorageUnit, "_is_whole", PLANTED)
+def answer_before_all_is_copied(right: Right, self: StorageUnit, first: int) -> bool:
+    return True
+
+
+@planted(copier, "formers_of", PLANTED)
+def copy_from_no_former_unit(right: Right, config: ShardConfig, position: int) -> Any:
+    return []
+
+
+@planted(copier, "formers_of", PLANTED)
+def copy_from_the_oldest_former_unit_first(right: Right, config: ShardConfig, position: int) -> Any:
+    return right(config, position)[::-1]
+
+
+@planted(copier, "formers_of", PLANTED)
+def copy_what_was_written_after_a_unit_had_left(right: Right, config: ShardConfig, position: int) -> Any:
+    former = tuple([unit._replace(end=1 << 62) for unit in config.former])
+    return right(config._replace(former=former), position)
 
 
 # ---- the sequencer

@@ -1,4 +1,4 @@
-"""One unit that is left out while it is paused, and another one of its shard that loses its disk: nothing is lost (COR-5;
+"""One unit is left out while it is paused, and another one of its shard loses its disk: nothing is lost (COR-5;
 PROTOCOL.md, Tolerated losses)."""
 
 from __future__ import annotations

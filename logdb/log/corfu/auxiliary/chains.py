@@ -37,16 +37,26 @@ def kept_of(config: ShardConfig, servers: Collection[int]) -> tuple[Unit, ...]:
     return staying if is_whole else kept
 
 
+def without_silent(config: ShardConfig, servers: Collection[int]) -> tuple[Unit, ...]:
+    """The chain of a shard in which nothing is left to decide, so that the last of these units is read. The others,
+    which no spare unit replaces, stay unless they lack entries."""
+    if not any(unit.server in servers and not unit.since for unit in config.units):
+        return config.units
+    units = [unit for unit in config.units if unit.server in servers or not unit.since]
+    return tuple(sorted(units, key=lambda unit: (unit.since > 0, unit.server in servers)))
+
+
 def former_of(
-    config: ShardConfig, kept: Collection[Unit], sealed: Collection[int], epoch: int, start: int
+    config: ShardConfig, kept: Collection[Unit], sealed: Collection[int], epoch: int, start: int, time: int
 ) -> tuple[Former, ...]:
-    """The units that have left a shard and are needed from this epoch on, which keeps these units."""
+    """The units that have left a shard and are needed from this epoch on, which keeps these units. `start`, `time`: of
+    the epoch."""
     if config.holds_streams or sum([not unit.since for unit in kept]) >= config.size:
         return ()
     return (
         *(unit._replace(is_sealed=unit.server in sealed) for unit in config.former),
         *(
-            Former(unit.server, unit.address, unit.since, unit.joined, epoch, start, unit.server in sealed)
+            Former(unit.server, unit.address, unit.since, unit.joined, epoch, start, time, unit.server in sealed)
             for unit in config.units
             if unit not in kept
         ),

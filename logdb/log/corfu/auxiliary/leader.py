@@ -11,7 +11,7 @@ from typing import Any
 
 from logdb.cores.effects import Address, Effect, Send
 from logdb.log.corfu.auxiliary import commands as c
-from logdb.log.corfu.auxiliary.chains import kept_of
+from logdb.log.corfu.auxiliary.chains import kept_of, without_silent
 from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
 from logdb.log.corfu.auxiliary.state import ProjectionState, Server
 from logdb.log.corfu.messages import ChangeRequest, Report, Seal, Sealed, SequencerReport, Update
@@ -211,7 +211,9 @@ class Leader:
         for config in state.shards.values():
             kept = kept_of(config, living)
             if not config.holds_streams and not (kept and state.is_enough(config, len(kept) + spares)):
-                continue  # nothing can be changed for it
+                if state.is_over(config) and self._is_settled(now) and without_silent(config, living) != config.units:
+                    return True
+                continue  # nothing else can be changed for it
             if any(self._is_wrong(unit, state, now) for unit in config.units):
                 return True
             if kept and any(unit.is_leaving and unit not in kept for unit in config.units):

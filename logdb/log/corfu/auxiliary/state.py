@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from logdb.cores.effects import Address, ProtocolViolation
 from logdb.log.corfu.auxiliary import commands as c
-from logdb.log.corfu.auxiliary.chains import covers, former_of, kept_of
+from logdb.log.corfu.auxiliary.chains import covers, former_of, kept_of, without_silent
 from logdb.log.corfu.projection import Former, Range, ShardConfig, Spare, Unit, View, position_of
 
 REMEMBERED_RESULTS: Final = 1_000
@@ -128,15 +128,19 @@ class ProjectionState:
         if command.epoch != self.epoch or (command.request and command.request in self.results):
             return None
         sealed, shards = set(command.sealed), {}
-        start = max(self.start, command.highest + 1)
+        start, time = max(self.start, command.highest + 1), max(self.time, command.time)
         for config in self.shards.values():
             kept = kept_of(config, sealed)
             joins = [server for shard, server in command.joins if shard == config.shard and self._is_spare(server)]
             is_possible = (kept and self.is_enough(config, len(kept) + len(joins))) or config.holds_streams
             if not is_possible and config.is_live:
                 return None
-            former = former_of(config, kept, sealed, self.epoch + 1, start)
-            shards[config.shard] = config._replace(units=kept, former=former) if is_possible else config
+            if is_possible:
+                former = former_of(config, kept, sealed, self.epoch + 1, start, time)
+                shards[config.shard] = config._replace(units=kept, former=former)
+            else:
+                is_over = self.is_over(config) and not config.holds_streams
+                shards[config.shard] = config._replace(units=without_silent(config, sealed)) if is_over else config
         for number, config in self.shards.items():
             for unit in config.units:
                 if unit not in shards[number].units:
@@ -148,7 +152,7 @@ class ProjectionState:
         for shard, position in command.decided:
             if shard in self.shards:
                 self.decided[shard] = max(self.decided.get(shard, 1), position)
-        self.time, self.last = max(self.time, command.time), max(self.last, command.last)
+        self.time, self.last = time, max(self.last, command.last)
         self.sequencer, self.nonce = command.sequencer, command.nonce
         result = self._change(command.request, command.kind, command.numbers) if command.request else None
         for shard, server in command.joins:
@@ -160,12 +164,14 @@ class ProjectionState:
         return result
 
     def is_enough(self, config: ShardConfig, count: int) -> bool:
-        """Whether the chain of a shard may have so few units. One that has fewer already may go on with these, and so
-        may a finalized one in which nothing is left to decide."""
+        """Whether the chain of a shard may have so few units. One that has fewer already may go on with these."""
+        return count >= min(config.least, len(config.units))
+
+    def is_over(self, config: ShardConfig) -> bool:
+        """Whether nothing is left to decide in a shard, so that all complete units have the same."""
         last = max([at for at, one in enumerate(self.ranges) if config.shard in one.shards], default=-1) + 1
         end = self.ranges[last].first if last < len(self.ranges) else self.start
-        is_over = not config.is_live and self.decided.get(config.shard, 1) >= end
-        return count >= min(1 if is_over else config.least, len(config.units))
+        return not config.is_live and self.decided.get(config.shard, 1) >= end
 
     def _join(self, shard: int, number: int, *, is_new: bool = False) -> None:
         """Add a spare to the end of a chain. Only in a new shard it lacks no entries. What may not be decided yet is

@@ -9,6 +9,7 @@ entries of its streams from all shards of the log.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from random import Random
 from typing import Final
 
@@ -18,6 +19,7 @@ from logdb.log.corfu.messages import Entry, FillRequest, Pull, Pulled, Rejected,
 from logdb.log.corfu.projection import Former, ShardConfig, Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
+from logdb.log.requests import END
 
 MAX_DOUBLINGS: Final = 6
 """The pause before a request is repeated doubles this often: a response is large, and may take long."""
@@ -36,7 +38,8 @@ class Copier:
         self._part = 0, 0
         self._reached: dict[tuple[int, int], int] = {}
         self._link = self._asked_at = self._recent_end = self._end = 0
-        self._is_filling = False
+        self._is_filling = self._is_from_former = False
+        self._until = END
         self._request: Send | None = None
         self._doublings = 0
         self.is_current = False
@@ -63,7 +66,7 @@ class Copier:
             if units or self._source != self._shard:
                 self._ask_chain(view, units, position, now)
                 return
-            former = _formers(config, position)
+            former = formers_of(config, position)
             if self._link < len(former):
                 self._ask_former(view, former, position, now)
                 return
@@ -85,6 +88,7 @@ class Copier:
             return
         self._number += 1
         self._asked_at = now
+        self._is_from_former, self._until = False, END
         if self._is_filling:
             self._link = min(self._link, len(units) - 1)
             self._send(units[self._link].address, FillRequest(self._number, view.epoch, position))
@@ -102,6 +106,7 @@ class Copier:
             assert config is not None
             later = [unit.since for unit in config.former if unit.is_sealed and position < unit.since]
             end = min([self._stop, one.end, *later])
+        self._is_from_former, self._until = True, one.time
         self._pull(view, one.address, position, end)
 
     def _pull(self, view: View, to: Address, position: int, end: int) -> None:
@@ -155,17 +160,17 @@ class Copier:
         for record in message.records:
             by_position.setdefault(position_of(record.gsn), []).append(record)
         deleted, uncommitted = frozenset(message.deleted), frozenset(message.uncommitted)
-        for entry in message.entries:
+        entries = [*takewhile(lambda entry: entry.time <= self._until, message.entries)]
+        for entry in entries:
             position = entry.position
             if self._store.find(position) is None and position >= self._at and self._is_own(entry):
                 self._store.add_copy(entry, by_position.get(position, ()), deleted, uncommitted)
-        if message.entries:
-            self._reached[self._part] = max(self._at, message.entries[-1].position + 1)
-        config = self._view.shard(self._source) if self._view is not None else None
-        if config is not None and not self._upstream(config, self._at) and self._source == self._shard:
-            self._link = 0 if message.entries else self._link + 1  # the next former unit
+        if entries:
+            self._reached[self._part] = max(self._at, entries[-1].position + 1)
+        if self._is_from_former:
+            self._link = 0 if entries else self._link + 1
         else:
-            self._is_filling, self._link = not message.entries, 0
+            self._is_filling, self._link = not entries, 0
         self._ask(now)
         return True
 
@@ -203,7 +208,7 @@ class Copier:
             self._out.append(self._request)
 
 
-def _formers(config: ShardConfig, position: int) -> list[Former]:
+def formers_of(config: ShardConfig, position: int) -> list[Former]:
     """The former units that may have the entry at a position, the latest one first: what was decided while a unit was
     in the chain is not different on it."""
     found = [one for one in config.former if one.is_sealed and one.since <= position < one.end]

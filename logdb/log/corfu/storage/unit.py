@@ -265,7 +265,8 @@ class StorageUnit:
             self._out.append(Send(replica, report))
 
     def _first_undecided(self) -> int:
-        """See `Report`. All positions of a range that has ended are before `start` of the epoch."""
+        """See `Report`. All positions of a range that has ended are before `start` of the epoch; those behind `highest`
+        may come to belong to other shards."""
         config = self.view.shard(self._shard)
         if config is None or not config.has(self.server):
             return 0
@@ -277,8 +278,8 @@ class StorageUnit:
                 break
         else:
             at = max(at, self.view.start)
-        self._decided = at
-        return at
+        self._decided = min(at, max(self.store.highest + 1, self.view.start))
+        return self._decided
 
     def _on_update(self, update: Update, sender: Address, now: int) -> None:
         view = update.view
