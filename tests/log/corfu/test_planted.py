@@ -73,9 +73,7 @@ def carry_out_a_change_again(right: Right, self: ProjectionState, command: Any) 
     return right(self, command._replace(epoch=self.epoch))
 
 
-@planted(
-    ProjectionState, "_copied", test_state.test_a_unit_is_complete_when_it_and_those_before_it_have_copied
-)
+@planted(ProjectionState, "_copied", test_state.test_a_unit_is_complete_when_it_and_those_before_it_have_copied)
 def complete_every_unit_of_the_shard(right: Right, self: ProjectionState, command: Any) -> None:
     config = self.shards.get(self.servers[command.server].shard)
     for unit in config.units if config is not None else ():

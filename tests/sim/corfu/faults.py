@@ -24,6 +24,7 @@ from tests.sim.workload import Application
 
 STREAMS = 4
 STREAMS_EVERY_NS = 6 * MILLISECOND
+SOURCE_TRIES = 60
 
 
 class Faults(faults.Faults):
@@ -177,10 +178,17 @@ class Faults(faults.Faults):
         return self._lose_storage(self._unit(0))
 
     def lose_disk_of_source(self) -> bool:
-        """Of the only complete unit of a chain, while others copy from it."""
+        """The only complete unit of a chain loses its disk while others copy from it, as soon as there is one."""
+        self._await_source(SOURCE_TRIES)
+        return True
+
+    def _await_source(self, tries: int) -> None:
         found = [one.complete[0] for one in self.cluster.state.shards.values() if one.former and len(one.complete) == 1]
         addresses = [unit.address for unit in found]
-        return self._lose_storage(self._pick([one for one in self.cluster.storage if one.address in addresses]))
+        process = self._pick([one for one in self.cluster.storage if one.address in addresses])
+        if tries and not self.healed and not self._lose_storage(process):
+            wait = self._wait(self.cluster.shape.heartbeat_ns)
+            self.world.after(wait, lambda _: self._await_source(tries - 1))
 
     def _lose_storage(self, process: Process | None) -> bool:
         if process is None or not self.losses_left or not self._survives_without(process):

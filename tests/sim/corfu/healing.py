@@ -107,8 +107,8 @@ class Healing:
             # Calls wait for the only replica of a shard of streams, and for the units of a chain that would be too
             # short; other shards may take the spare servers.
             chains = [config.units for config in cluster.state.shards.values()]
-            is_short = any(not units or any(unit.server in cluster.lost for unit in units) for units in chains)
-            if is_short and cluster.lost.issuperset(one.server for one in cluster.state.spares()):
+            lost = sum([unit.server in cluster.lost for units in chains for unit in units]) + chains.count(())
+            if sum([one.server not in cluster.lost for one in cluster.state.spares()]) < lost:
                 cluster.add_storage().start()
             cluster.world.run(min(cluster.world.now + cluster.shape.heartbeat_ns, limit), lambda: not calls_open)
         self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
