@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from logdb.log.contract import LogRecord
+from logdb.log.corfu.auxiliary import commands as c
 from logdb.log.corfu.auxiliary.chains import covers, without_silent
+from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.messages import (
     Entry,
     FillRequest,
@@ -63,6 +65,32 @@ def test_the_last_living_unit_is_read_where_all_is_decided(living: set[int], cha
     config = ShardConfig(1, units, 3, is_live=False)
     found = [unit.server for unit in without_silent(config, living)]
     assert found == [one for one in chain if one != 3 or 3 in living or living == {3}]
+
+
+def test_no_epoch_begins_with_units_that_leave_a_gap() -> None:
+    """What was decided while 1 and 3 were the chain, and 4 has not copied yet, may be on 3 alone."""
+    state = ProjectionState()
+    for number in range(1, 6):
+        state.apply(c.Register(number, f"s{number}"))
+
+    def begin(sealed: tuple[int, ...], joins: tuple[tuple[int, int], ...], kind: str = "", *numbers: int) -> None:
+        request = state.epoch * bool(kind)
+        state.apply(c.NewEpoch(state.epoch, sealed, 4, 0, 0, "q1", 7, joins, request, kind, numbers))
+        state.check()
+
+    begin((), (), "AddShard", 1, 2)
+    begin((1,), ((1, 3),))
+    begin((1,), ((1, 4),))
+    assert [unit.server for unit in state.shards[1].former] == [2, 3]
+    epoch = state.epoch
+    begin((2, 4), ((1, 5),))
+    assert state.epoch == epoch
+    begin((2, 3, 4), ())
+    assert state.epoch == epoch, "one unit would be left"
+    begin((2, 3, 4), ((1, 5),))
+    assert state.epoch == epoch + 1
+    assert [unit.server for unit in state.shards[1].units] == [4, 5]
+    assert [(unit.server, unit.is_sealed) for unit in state.shards[1].former] == [(2, True), (3, True), (1, False)]
 
 
 # ---- the head of a chain without complete units

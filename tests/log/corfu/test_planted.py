@@ -8,19 +8,31 @@ from typing import Any
 
 import pytest
 
+from logdb.log.corfu.auxiliary import chains
+from logdb.log.corfu.auxiliary.leader import Leader
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient
 from logdb.log.corfu.client.reads import CompletePositions
 from logdb.log.corfu.messages import DeleteRequest, Entry, HighestRequest, OpenRequest, Pull, Seal, Update
 from logdb.log.corfu.projection import ShardConfig, gsn_at, position_of
 from logdb.log.corfu.sequencer.sequencer import Sequencer
+from logdb.log.corfu.storage import copier
 from logdb.log.corfu.storage.copier import Copier
 from logdb.log.corfu.storage.deleted_records import DeletedRecords
 from logdb.log.corfu.storage.read_server import ReadServer
 from logdb.log.corfu.storage.unit import StorageUnit
 from tests.harness import planting
 from tests.harness.planting import Plants, Wrong
-from tests.log.corfu import test_client, test_record_trims, test_sequencer, test_state, test_streams, test_unit
+from tests.log.corfu import (
+    test_client,
+    test_former_units,
+    test_leader,
+    test_record_trims,
+    test_sequencer,
+    test_state,
+    test_streams,
+    test_unit,
+)
 
 PLANTED: Plants = {}
 CAUGHT_BY: dict[str, Callable[[], None]] = {}
@@ -35,6 +47,8 @@ COPIED_DELETED = test_record_trims.test_a_copy_of_deleted_records_survives_a_cra
 LAST = test_streams.test_a_log_replica_reports_its_highest_entry_though_it_is_not_committed
 NAMED = test_sequencer.test_a_sequencer_assigns_nothing_in_an_epoch_that_does_not_name_it
 GROWING = test_sequencer.test_positions_and_times_grow_and_a_repeated_request_gets_the_same
+FORMER = test_former_units.test_the_head_copies_from_the_latest_former_unit_that_has_an_entry
+JOINED = test_former_units.test_a_unit_that_has_joined_answers_for_all_when_it_has_what_was_not_decided
 READ = test_client.test_a_record_is_read_from_the_last_unit_unless_its_entry_is_known_to_be_complete
 
 
@@ -78,6 +92,44 @@ def complete_every_unit_of_the_shard(right: Right, self: ProjectionState, comman
     config = self.shards.get(self.servers[command.server].shard)
     for unit in config.units if config is not None else ():
         right(self, command._replace(server=unit.server, since=unit.since))
+
+
+@planted(
+    Leader, "_is_needed", test_leader.test_a_unit_that_was_left_out_keeps_its_records_while_another_one_copies_them
+)
+def release_former_units(right: Right, self: Leader, *args: Any) -> bool:
+    return False
+
+
+@planted(chains, "covers", test_former_units.test_no_epoch_begins_with_units_that_leave_a_gap)
+def count_every_former_unit_with_all_entries_of_its_time(right: Right, config: ShardConfig, servers: Any) -> bool:
+    units = [*config.units, *config.former]
+    return any(not unit.since and unit.server in servers for unit in units)
+
+
+@planted(
+    StorageUnit,
+    "_first_undecided",
+    test_former_units.test_a_unit_reports_the_first_position_that_it_does_not_have_durably,
+)
+def report_what_is_not_there_as_decided(right: Right, self: StorageUnit) -> int:
+    return self.store.highest + 1 if right(self) else 0
+
+
+@planted(StorageUnit, "_is_whole", JOINED)
+def answer_before_all_is_copied(right: Right, self: StorageUnit, first: int) -> bool:
+    return True
+
+
+@planted(copier, "formers_of", FORMER)
+def copy_from_the_oldest_former_unit_first(right: Right, config: ShardConfig, position: int) -> Any:
+    return right(config, position)[::-1]
+
+
+@planted(copier, "formers_of", FORMER)
+def copy_what_was_written_after_a_unit_had_left(right: Right, config: ShardConfig, position: int) -> Any:
+    former = tuple([unit._replace(end=1 << 62) for unit in config.former])
+    return right(config._replace(former=former), position)
 
 
 @planted(Sequencer, "_on_update", NAMED)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logdb.cores.effects import Journal
-from logdb.log.corfu.auxiliary import chains
-from logdb.log.corfu.auxiliary.leader import Leader
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient, Entry
 from logdb.log.corfu.client.fills import FillClient, Walk
@@ -177,41 +175,9 @@ def leave_one_unit_alone(right: Right, self: ProjectionState, config: ShardConfi
     return True
 
 
-@planted(Leader, "_is_needed", PLANTED)
-def release_former_units(right: Right, self: Leader, *args: Any) -> bool:
-    return False
-
-
-@planted(chains, "covers", PLANTED)
-def count_every_former_unit_with_all_entries_of_its_time(right: Right, config: ShardConfig, servers: Any) -> bool:
-    units = [*config.units, *config.former]
-    return any(not unit.since and unit.server in servers for unit in units)
-
-
-@planted(StorageUnit, "_first_undecided", PLANTED)
-def report_what_is_not_there_as_decided(right: Right, self: StorageUnit) -> int:
-    return self.store.highest + 1 if right(self) else 0
-
-
-@planted(StorageUnit, "_is_whole", PLANTED)
-def answer_before_all_is_copied(right: Right, self: StorageUnit, first: int) -> bool:
-    return True
-
-
 @planted(copier, "formers_of", PLANTED)
 def copy_from_no_former_unit(right: Right, config: ShardConfig, position: int) -> Any:
     return []
-
-
-@planted(copier, "formers_of", PLANTED)
-def copy_from_the_oldest_former_unit_first(right: Right, config: ShardConfig, position: int) -> Any:
-    return right(config, position)[::-1]
-
-
-@planted(copier, "formers_of", PLANTED)
-def copy_what_was_written_after_a_unit_had_left(right: Right, config: ShardConfig, position: int) -> Any:
-    former = tuple([unit._replace(end=1 << 62) for unit in config.former])
-    return right(config._replace(former=former), position)
 
 
 # ---- the sequencer
