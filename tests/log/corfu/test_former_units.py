@@ -125,7 +125,7 @@ def held(unit: Scripted) -> list[tuple[int, int]]:
 
 
 def test_the_head_copies_from_the_latest_former_unit_that_has_an_entry() -> None:
-    """And writes junk where none has one. What was written after a unit had left is not copied."""
+    """And writes junk where none has one. Nothing is copied that was written after a unit had left."""
     unit = head(FIRST, LATER)
     assert give(unit, "s12", entry(7, 2)) == (7, 12)
     assert give(unit, "s12") == (8, 12)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from logdb.log.corfu.auxiliary import chains
-from logdb.log.corfu.auxiliary.leader import Leader
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient
 from logdb.log.corfu.client.reads import CompletePositions
@@ -26,7 +25,6 @@ from tests.harness.planting import Plants, Wrong
 from tests.log.corfu import (
     test_client,
     test_former_units,
-    test_leader,
     test_record_trims,
     test_sequencer,
     test_state,
@@ -92,13 +90,6 @@ def complete_every_unit_of_the_shard(right: Right, self: ProjectionState, comman
     config = self.shards.get(self.servers[command.server].shard)
     for unit in config.units if config is not None else ():
         right(self, command._replace(server=unit.server, since=unit.since))
-
-
-@planted(
-    Leader, "_is_needed", test_leader.test_a_unit_that_was_left_out_keeps_its_records_while_another_one_copies_them
-)
-def release_former_units(right: Right, self: Leader, *args: Any) -> bool:
-    return False
 
 
 @planted(chains, "covers", test_former_units.test_no_epoch_begins_with_units_that_leave_a_gap)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logdb.cores.effects import Journal
+from logdb.log.corfu.auxiliary.leader import Leader
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.client.appends import AppendClient, Entry
 from logdb.log.corfu.client.fills import FillClient, Walk
@@ -52,6 +53,7 @@ CAUGHT_BY: dict[str, int] = {
     "read a stream with open positions of earlier epochs": 42,
     "read what is not committed": 51,
     "refuse what is under way": 1,
+    "release former units": 45,
     "report a lower highest position": 10,
     "report no deleted records": 58,
     "send what is not durable": 3,
@@ -92,8 +94,8 @@ def forget_the_sealed_epoch_in_a_restart(right: Right, self: StorageUnit, journa
     self.reads.sealed = 0
 
 
-@planted(ShardConfig, "before", PLANTED)
-def fill_with_junk_what_the_head_has(right: Right, self: ShardConfig, server: int, position: int) -> None:
+@planted(StorageUnit, "_before", PLANTED)
+def fill_with_junk_what_the_head_has(right: Right, self: StorageUnit, config: ShardConfig, position: int) -> None:
     return None
 
 
@@ -173,6 +175,11 @@ def join_where_the_epoch_begins(
 @planted(ProjectionState, "is_enough", PLANTED)
 def leave_one_unit_alone(right: Right, self: ProjectionState, config: ShardConfig, count: int) -> bool:
     return True
+
+
+@planted(Leader, "_is_needed", PLANTED)
+def release_former_units(right: Right, self: Leader, *args: Any) -> bool:
+    return False
 
 
 @planted(copier, "formers_of", PLANTED)

@@ -102,10 +102,10 @@ def test_of_two_units_none_is_left_out_without_a_spare() -> None:
 @pytest.mark.parametrize("copied", ["nothing", "what was not decided"])
 def test_of_two_units_one_pause_and_one_lost_disk_lose_nothing(copied: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A spare copies from the unit that was left out what no unit of the chain has any more."""
-    ask_chain = Copier._ask_chain
+    ask_chain = vars(Copier)["_ask_chain"]
 
     def ask(self: Copier, view: View, units: tuple[Unit, ...], position: int, now: int) -> None:
-        if copied != "nothing" and position >= self._since:
+        if copied != "nothing" and position >= view.shards[0].units[-1].since:
             ask_chain(self, view, units, position, now)
 
     monkeypatch.setattr(Copier, "_ask_chain", ask)  # the copy of the rest takes long

@@ -174,8 +174,8 @@ class ProjectionState:
         return not config.is_live and self.decided.get(config.shard, 1) >= end
 
     def _join(self, shard: int, number: int, *, is_new: bool = False) -> None:
-        """Add a spare to the end of a chain. Only in a new shard it lacks no entries. What may not be decided yet is
-        decided with it. A stream replica copies all that is older than the epoch."""
+        """Add a spare to the end of a chain. Only in a new shard it lacks no entries. Positions that may not be
+        decided yet are decided with it. A stream replica copies all that is older than the epoch."""
         server, config = self.servers[number], self.shards[shard]
         server.shard = shard
         since = self.start if config.holds_streams else self.decided.get(shard, 1)

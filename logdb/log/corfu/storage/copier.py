@@ -1,7 +1,7 @@
 """Copies to a unit the entries of its shard from before it joined, in the background while appends go on.
 
 First it completes what was not certainly decided when it joined, as a filler does: from the unit before it in the
-chain. What is older it copies from the last unit of the chain, where it is complete, so it cannot change any more
+chain. It copies older entries from the last unit of the chain, where they are complete, so they cannot change any more
 (COR-1). A hole is filled along the chain. If the chain has no unit with all entries, its first one copies from former
 units, the latest one first, and writes junk where none of them has an entry (COR-5). A stream replica copies the
 entries of its streams from all shards of the log.
