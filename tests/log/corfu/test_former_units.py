@@ -29,9 +29,9 @@ from tests.log.corfu.client_stage import shard_of, view_of
 from tests.log.corfu.test_unit import Scripted, fill, write
 
 FIRST = Former(11, "s11", 0, 0, 4, 9, 20, is_sealed=True)
-"""It was there from the beginning until the epoch 4, which began at position 9."""
+"""From the beginning until the epoch 4, which began at position 9."""
 LATER = Former(12, "s12", 3, 2, 5, 12, 30, is_sealed=True)
-"""It joined at position 3 in the epoch 2, and had not copied what was before when it left."""
+"""Joined at position 3 in the epoch 2, and left before it had copied what was before."""
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ LATER = Former(12, "s12", 3, 2, 5, 12, 30, is_sealed=True)
 def test_units_have_all_entries_if_they_leave_no_gap(
     units: list[tuple[int, int]], former: list[tuple[int, int, int]], covered: bool
 ) -> None:
-    """By the epochs in which they were in the chain, from one that had all entries until now."""
+    """Counted by the epochs in which they were in the chain, from one that had all entries until now."""
     chain = tuple([Unit(number, "", since, joined=joined) for number, (since, joined) in enumerate(units, 1)])
     left = tuple([Former(number, "", *span, 9, 9) for number, span in enumerate(former, 11)])
     config = ShardConfig(1, (*chain, Unit(9, "", 0)), 2, True, former=left)
@@ -68,7 +68,7 @@ def test_the_last_living_unit_is_read_where_all_is_decided(living: set[int], cha
 
 
 def test_no_epoch_begins_with_units_that_leave_a_gap() -> None:
-    """What was decided while 1 and 3 were the chain, and 4 has not copied yet, may be on 3 alone."""
+    """Entries that were decided while 1 and 3 were the chain, and that 4 has not copied yet, may be on 3 alone."""
     state = ProjectionState()
     for number in range(1, 6):
         state.apply(c.Register(number, f"s{number}"))
@@ -125,7 +125,7 @@ def held(unit: Scripted) -> list[tuple[int, int]]:
 
 
 def test_the_head_copies_from_the_latest_former_unit_that_has_an_entry() -> None:
-    """And writes junk where none has one. Nothing is copied that was written after a unit had left."""
+    """Where none has one, the head writes junk. Nothing is copied that was written after a unit had left."""
     unit = head(FIRST, LATER)
     assert give(unit, "s12", entry(7, 2)) == (7, 12)
     assert give(unit, "s12") == (8, 12)
@@ -159,7 +159,7 @@ def test_the_head_fills_no_position_that_it_may_get_from_a_former_unit() -> None
 
 
 def test_no_entry_is_copied_from_a_former_unit_that_was_not_sealed() -> None:
-    """It may still get another one."""
+    """Such a unit may still get another one."""
     unit = head(FIRST, LATER._replace(is_sealed=False))
     assert give(unit, "s11") == (7, 9)
 
@@ -234,7 +234,7 @@ def test_a_unit_reports_nothing_as_decided_that_may_come_to_belong_to_its_shard(
 # ---- a unit that has left
 
 
-def test_a_former_unit_sends_its_entries_to_units_that_copy_and_to_no_one_else() -> None:
+def test_a_former_unit_sends_its_entries_to_units_that_copy_and_to_no_others() -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=1))
     unit.give("me", write(1))
     unit.sync()

@@ -89,7 +89,7 @@ def test_a_leader_leaves_a_silent_unit_out_after_a_suspicion_time_of_its_own() -
 
 
 def test_a_leader_leaves_no_unit_out_if_a_chain_of_one_would_be_left() -> None:
-    """What it would acknowledge then, one lost disk would lose."""
+    """One lost disk would lose what it would acknowledge then."""
     state = with_a_shard()
     leader = a_new_leader(state)
     for now in (CONFIG.suspect_after_ns, 3 * CONFIG.suspect_after_ns):
@@ -106,7 +106,7 @@ def test_a_leader_leaves_no_unit_out_if_a_chain_of_one_would_be_left() -> None:
 
 
 def test_a_spare_joins_where_the_last_reports_of_all_units_say_that_all_is_decided() -> None:
-    """Those of the silent one, too: it has what it had."""
+    """The report of the silent one counts, too: it has what it had."""
     state = with_a_shard(spares=1)
     leader = Leader(CONFIG, [], now=0)
     leader.on_sequencer(SequencerReport(5, state.epoch), "q1", state, 1)
