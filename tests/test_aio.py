@@ -269,6 +269,34 @@ def test_a_transaction_that_only_read_has_no_unknown_outcome(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("where", ["embedded", "served"])
+def test_a_cancelled_watch_stays_cancelled_when_its_database_is_closed(tmp_path: Path, where: str) -> None:
+    """Else the task continues after the watch, and a task that waits for its end may wait without end."""
+
+    async def main() -> None:
+        db = await (logdb.aio.open(tmp_path) if served is None else logdb.aio.connect(served.address))
+        seen = asyncio.Event()
+
+        async def follow() -> None:
+            async for _ in db.watch(since=0):
+                seen.set()
+
+        following = asyncio.create_task(follow())
+        await db.put(b"k", b"v")
+        await seen.wait()
+        following.cancel()
+        await db.close()
+        await asyncio.wait((following,))
+        assert following.cancelled()
+
+    served = Served(None) if where == "served" else None
+    try:
+        asyncio.run(main())
+    finally:
+        if served is not None:
+            served.close()
+
+
 def test_a_watch_tells_of_a_failed_disk_and_ends_with_the_database(tmp_path: Path) -> None:
     async def main() -> None:
         disk = GatedDisk()
