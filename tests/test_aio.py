@@ -139,6 +139,26 @@ def test_a_close_answers_waiting_callers(tmp_path: Path) -> None:
         assert dict(again.scan()) == {b"first": b"v", b"second": b"v"}
 
 
+def test_a_write_needs_no_loop_that_has_ended_during_a_sync(tmp_path: Path) -> None:
+    async def abandoned() -> None:
+        disk.shut()
+        writing = asyncio.create_task(db.put(b"k", b"1"))
+        await reached(disk.waiting)
+        assert not writing.done()
+
+    async def written() -> int:
+        disk.authenticator.set()
+        async with asyncio.timeout(10):
+            version = await db.put(b"k", b"2")
+        await db.close()
+        return version
+
+    disk = GatedDisk()
+    db = opened(tmp_path, disk)
+    asyncio.run(abandoned())
+    assert asyncio.run(written()) == 2
+
+
 def test_each_error_names_its_own_transaction_when_the_disk_fails(tmp_path: Path) -> None:
     async def main() -> dict[str, bytes]:
         disk = GatedDisk()
