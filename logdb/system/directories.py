@@ -112,6 +112,7 @@ def is_locked(path: Path) -> bool:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough, see `DirectoryLock.release`
     except BlockingIOError:
         return True
     else:
