@@ -32,6 +32,8 @@ CONSUMER = "billing"
 STAMP_BYTES = 8
 STANDSTILL_S = 120
 """A round of one server takes a tenth of this."""
+CANCEL_S = 0.1
+"""Interval at which a task that has not ended is cancelled again."""
 
 
 class Scale(NamedTuple):
@@ -311,10 +313,10 @@ async def _figures(stream: Stream, scale: Scale) -> dict[tuple[str, str], float]
     found: dict[tuple[str, str], float] = {}
     for writers in WRITERS:
         found[f"durable appends, {writers} writers", "per second"] = await _appends(stream, writers, scale.turn_s)
-    latencies = sorted(await _latencies(stream, scale.deliveries))
-    found["delivery, p50", "ms"] = latencies[len(latencies) // 2]
-    found["delivery, p99", "ms"] = latencies[len(latencies) * 99 // 100]
-    found[f"deliveries to {SUBSCRIBERS} subscribers", "per second"] = await _fan_out(stream, scale.fanned_out)
+    delays = sorted(await latencies(stream, scale.deliveries))
+    found["delivery, p50", "ms"] = delays[len(delays) // 2]
+    found["delivery, p99", "ms"] = delays[len(delays) * 99 // 100]
+    found[f"deliveries to {SUBSCRIBERS} subscribers", "per second"] = await fan_out(stream, scale.fanned_out)
     found["entries of one consumer", "per second"] = await _consumed(stream, scale.consumed)
     return found
 
@@ -341,7 +343,7 @@ async def _appends(stream: Stream, writers: int, seconds: float) -> float:
     return done / (time.perf_counter() - begun)
 
 
-async def _latencies(stream: Stream, count: int) -> list[float]:
+async def latencies(stream: Stream, count: int) -> list[float]:
     """The time from the call of `append` to the delivery, in milliseconds, of one entry after another."""
     found: list[float] = []
     arrived, ready = asyncio.Event(), asyncio.Event()
@@ -353,14 +355,14 @@ async def _latencies(stream: Stream, count: int) -> list[float]:
                 arrived.set()
 
     following = asyncio.create_task(follow())
-    await _until(ready, following)
     try:
+        await _until(ready, following)
         for _ in range(count):
             arrived.clear()
             await stream.append(_stamped())
             await _until(arrived, following)
     finally:
-        await _cancelled(following)
+        await _end([following])
     return found
 
 
@@ -368,7 +370,7 @@ def _stamped() -> bytes:
     return time.perf_counter_ns().to_bytes(STAMP_BYTES, "big").ljust(ENTRY_BYTES, b"x")
 
 
-async def _fan_out(stream: Stream, count: int) -> float:
+async def fan_out(stream: Stream, count: int) -> float:
     """Deliveries per second of entries that 64 writers append, until every subscriber has all of them."""
     ready = [asyncio.Event() for _ in range(SUBSCRIBERS)]
 
@@ -381,12 +383,15 @@ async def _fan_out(stream: Stream, count: int) -> float:
                     return
 
     following = [asyncio.create_task(follow(event)) for event in ready]
-    for task, event in zip(following, ready, strict=True):
-        await _until(event, task)
-    begun = time.perf_counter()
-    await asyncio.gather(*(stream.append(_stamped()) for _ in range(count)))
-    await asyncio.gather(*following)
-    return count * SUBSCRIBERS / (time.perf_counter() - begun)
+    try:
+        for task, event in zip(following, ready, strict=True):
+            await _until(event, task)
+        begun = time.perf_counter()
+        await asyncio.gather(*(stream.append(_stamped()) for _ in range(count)))
+        await asyncio.gather(*following)
+        return count * SUBSCRIBERS / (time.perf_counter() - begun)
+    finally:
+        await _end(following)
 
 
 async def _until(event: asyncio.Event, task: asyncio.Task[None]) -> None:
@@ -398,10 +403,13 @@ async def _until(event: asyncio.Event, task: asyncio.Task[None]) -> None:
         task.result()
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel the tasks until they have ended. Before Python 3.12, `asyncio.wait_for` returns its result instead if it
+    has just got it, and clients use it: they lose the cancellation."""
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=CANCEL_S)
 
 
 def write(results: Results, to: Path) -> None:

@@ -139,6 +139,26 @@ def test_a_close_answers_waiting_callers(tmp_path: Path) -> None:
         assert dict(again.scan()) == {b"first": b"v", b"second": b"v"}
 
 
+def test_a_write_needs_no_loop_that_has_ended_during_a_sync(tmp_path: Path) -> None:
+    async def abandoned() -> None:
+        disk.shut()
+        writing = asyncio.create_task(db.put(b"k", b"1"))
+        await reached(disk.waiting)
+        assert not writing.done()
+
+    async def written() -> int:
+        disk.authenticator.set()
+        async with asyncio.timeout(10):
+            version = await db.put(b"k", b"2")
+        await db.close()
+        return version
+
+    disk = GatedDisk()
+    db = opened(tmp_path, disk)
+    asyncio.run(abandoned())
+    assert asyncio.run(written()) == 2
+
+
 def test_each_error_names_its_own_transaction_when_the_disk_fails(tmp_path: Path) -> None:
     async def main() -> dict[str, bytes]:
         disk = GatedDisk()
@@ -267,6 +287,34 @@ def test_a_transaction_that_only_read_has_no_unknown_outcome(tmp_path: Path) -> 
         await db.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", ["embedded", "served"])
+def test_a_cancelled_watch_stays_cancelled_when_its_database_is_closed(tmp_path: Path, where: str) -> None:
+    """Else the task continues after the watch, and a task that waits for its end may wait without end."""
+
+    async def main() -> None:
+        db = await (logdb.aio.open(tmp_path) if served is None else logdb.aio.connect(served.address))
+        seen = asyncio.Event()
+
+        async def follow() -> None:
+            async for _ in db.watch(since=0):
+                seen.set()
+
+        following = asyncio.create_task(follow())
+        await db.put(b"k", b"v")
+        await seen.wait()
+        following.cancel()
+        await db.close()
+        await asyncio.wait((following,))
+        assert following.cancelled()
+
+    served = Served(None) if where == "served" else None
+    try:
+        asyncio.run(main())
+    finally:
+        if served is not None:
+            served.close()
 
 
 def test_a_watch_tells_of_a_failed_disk_and_ends_with_the_database(tmp_path: Path) -> None:

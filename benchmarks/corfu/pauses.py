@@ -164,9 +164,10 @@ async def _holes(endpoints: str, effort: Effort) -> Holes:
         reads = [await _ms(partial(log.read_record, *record)) for record in records]
         fills = list[float]()
         while len(fills) < effort.holes:
-            filling = dying.answer(Fill(await token()))
+            fill = partial(dying.answer, Fill(await token()))
             with suppress(TimeoutError):  # a new epoch assigns the position again, and nothing is filled
-                fills.append(await _ms(partial(asyncio.wait_for, filling, FILL_TIMEOUT_S)))
+                async with asyncio.timeout(FILL_TIMEOUT_S):
+                    fills.append(await _ms(fill))
         delivered = [await _delivery_ms(log, append) for _ in range(effort.holes)]
         waited = []
         for _ in range(effort.holes):

@@ -92,7 +92,16 @@ class ClusterFeed(AsyncChangeFeed):
     async def begun(self) -> None:
         """See `AsyncChangeFeed.begun`. Raises Unavailable, too."""
         self._check_process()
-        await asyncio.shield(self._beginning)
+        if not self._beginning.done():
+            await self.placed()
+        self._check_result(self._beginning)
+
+    def _check_result(self, task: asyncio.Task[None]) -> None:
+        """Raises the error of a task that has ended; DatabaseClosed if `close` has cancelled it. So CancelledError is
+        always that of the task that polls."""
+        if task.cancelled():
+            raise DatabaseClosed(self._client.path)
+        task.result()
 
     def _check_process(self) -> None:
         """Raises DatabaseClosed in a child of fork(), where no task of the parent ends."""
@@ -118,7 +127,7 @@ class ClusterFeed(AsyncChangeFeed):
                     elif loop.time() >= deadline + self._client.timeout_s:
                         raise self._cannot_follow("no server has answered in time")
                 await self._step(self._left(deadline, last))
-        except (DatabaseClosed, asyncio.CancelledError):
+        except DatabaseClosed:
             if self._closed or self._client.closed:
                 return None
             raise
@@ -141,7 +150,7 @@ class ClusterFeed(AsyncChangeFeed):
         done, _ = await asyncio.wait((self._stepping,), timeout=timeout)
         if done:
             stepping, self._stepping = self._stepping, None
-            stepping.result()
+            self._check_result(stepping)
 
     async def _take(self) -> None:
         """Read the next batch. A batch whose aborted commits could not be read is kept for the next attempt."""

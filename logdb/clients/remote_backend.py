@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import accumulate
@@ -617,12 +616,14 @@ class RemoteFeed(AsyncChangeFeed):
     async def _take(self, page: Answer) -> None:
         try:
             response = await page
-        except (asyncio.CancelledError, DatabaseClosed):
+        except DatabaseClosed:
             if self._closed:
                 return
             raise
         finally:
             self._page = None
+        if self._closed:
+            return
         self._since = response.version
         self._ready = [change_from(change) for change in reversed(response.changes.changes)]
 
@@ -633,8 +634,8 @@ class RemoteFeed(AsyncChangeFeed):
     def end(self) -> None:
         """As `close`."""
         self._closed = True
-        if self._page is not None:
-            self._page.cancel()
+        if self._page is not None and not self._page.done():
+            self._page.set_result(pb.Response())  # a cancellation would look like that of the task that polls
         if self.on_end is not None:
             self.on_end(self)
 

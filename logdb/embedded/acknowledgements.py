@@ -36,7 +36,7 @@ class Acknowledgements:
         self._log, self._commits, self._in_loop = log, commits, in_loop
         self._waiting: list[tuple[int, int, OnDurable]] = []
         self._delayed = 0
-        self._syncing = False
+        self._syncing: asyncio.AbstractEventLoop | None = None
         self._took_s = math.inf
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, int] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -44,7 +44,7 @@ class Acknowledgements:
 
     def disown(self, parent: int) -> None:
         """In a child of fork(), which has no such thread: the waiting commits are the parent's."""
-        self._waiting, self._syncing, self._thread, self._jobs = [], False, None, SimpleQueue()
+        self._waiting, self._syncing, self._thread, self._jobs = [], None, None, SimpleQueue()
 
     def wait(self, gsn: int, result: T) -> asyncio.Future[T]:
         """A future with `result` when `gsn` is durable. Its error: OutcomeUnknown."""
@@ -67,10 +67,10 @@ class Acknowledgements:
             self._acknowledge(first or gsn, gsn, on_durable)
             return
         self._waiting.append((first or gsn, gsn, on_durable))
-        if not self._syncing:
+        loop = asyncio.get_running_loop()
+        if self._syncing is not loop:  # a loop that has ended learns of no sync
             # Coroutines that are ready now run first, so that their commits share the sync.
-            self._syncing = True
-            loop = asyncio.get_running_loop()
+            self._syncing = loop
             loop.call_soon(self._sync, loop)
 
     async def until_room(self) -> None:
@@ -127,8 +127,8 @@ class Acknowledgements:
                 self._waiting.append((first, gsn, on_durable))
             else:
                 on_durable(self._commits.outcome_unknown(gsn, failure) if isinstance(failure, LogFailed) else failure)
-        self._syncing = bool(self._waiting)
-        if self._syncing:
+        self._syncing = loop if self._waiting else None
+        if self._waiting:
             self._sync(loop)
 
     def _acknowledge(self, first: int, gsn: int, on_durable: OnDurable) -> None:

@@ -255,6 +255,7 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
         fcntl.flock(fd, kind)
         yield
     finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child may have inherited the descriptor
         os.close(fd)
 
 

@@ -76,7 +76,7 @@ class Outbox:
     async def until_not_full(self) -> None:
         """Wait while `is_full`."""
         while self.is_full:
-            await self._part_sent.future()
+            await asyncio.wait((self._part_sent.future(),))
 
     # ---- adding
 

@@ -111,7 +111,8 @@ class Server:
             await self._deny(context, error)
             return None
         try:
-            raw = await asyncio.wait_for(context.read(), HANDSHAKE_S)
+            async with asyncio.timeout(HANDSHAKE_S):
+                raw = await context.read()
         except TimeoutError as error:
             raise WireError("no Hello came") from error
         if not isinstance(raw, bytes):

@@ -112,6 +112,7 @@ def is_locked(path: Path) -> bool:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough, see `DirectoryLock.release`
     except BlockingIOError:
         return True
     else:
@@ -158,7 +159,7 @@ def identify(path: Path, kind: Kind) -> Identity:
         version, id = fields["format"], uuid.UUID(fields["id"]).bytes
         if not isinstance(version, int):
             raise TypeError("format is not an integer")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corruption(file, None, f"it does not say what it should ({error})") from error
     if version > kind.format:
         raise UnsupportedFormat(file, version, kind.format)

@@ -25,7 +25,8 @@ class DurabilityNotifier:
         self._future: asyncio.Future[None] | None = None
 
     def future(self) -> asyncio.Future[None]:
-        """Done at the next `notify`."""
+        """Done at the next `notify`. Wait for it with `asyncio.wait`: a task that is cancelled while it awaits a future
+        cancels it, and others wait for this one."""
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()
         return self._future

@@ -11,7 +11,7 @@ import pytest
 
 from logdb.clients.cluster_feed import ClusterFeed
 from logdb.clients.cluster_tail import ClusterTail
-from logdb.errors import Unavailable
+from logdb.errors import DatabaseClosed, Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord
 from logdb.store.records import COMMIT, VALUE, Commit, Place, Value, digest, encode_commit
@@ -122,6 +122,47 @@ def test_a_record_is_read_once_for_all_feeds(feeds: int) -> None:
         await asyncio.sleep(0.0)
         await asyncio.sleep(0.0)
         assert not cluster.subscriptions
+
+    asyncio.run(follow())
+
+
+def test_a_cancelled_poll_stays_cancelled_when_its_feed_is_closed() -> None:
+    """Else the task continues after its feed, and a task that waits for its end may wait without end."""
+
+    async def follow() -> None:
+        cluster = Cluster()
+        tail = ClusterTail(cluster)
+        feed = ClusterFeed(cluster, tail, None, None, None, lambda feed: None)
+        await feed.begun()
+        polling = asyncio.ensure_future(feed.poll(None))
+        await asyncio.sleep(0)
+        polling.cancel()
+        await feed.close()
+        await asyncio.wait((polling,))
+        assert polling.cancelled()
+        tail.stop()
+
+    asyncio.run(follow())
+
+
+class Silent(Cluster):
+    """A client that gets no answer about versions."""
+
+    async def version(self) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+
+def test_a_feed_that_is_closed_before_it_has_begun_cancels_no_caller() -> None:
+    async def follow() -> None:
+        silent = Silent()
+        feed = ClusterFeed(silent, ClusterTail(silent), None, None, None, lambda feed: None)
+        polling = asyncio.ensure_future(feed.poll(None))
+        await asyncio.sleep(0)
+        await feed.close()
+        assert await polling is None
+        with pytest.raises(DatabaseClosed):
+            await feed.begun()
 
     asyncio.run(follow())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from logdb.api.inspection import verify
 from logdb.embedded import snapshot_plan
 from logdb.embedded.external_leases import FOLDER, ExternalLease, leased_versions, process_owner
 from logdb.log import LocalLog
+from logdb.system.directories import is_locked
 from tests.harness.forks import Child, in_child, locks_held, refused
 
 ROWS = 3_000
@@ -212,6 +214,43 @@ def test_a_child_that_outlives_its_parent_holds_no_lock(db: logdb.Database) -> N
     assert child.result() == b"x"
     os.close(hold)
     os.close(release)
+
+
+@pytest.mark.parametrize("where", ["log", "LOCK"])
+def test_a_child_forked_while_a_file_is_locked_does_not_keep_the_lock(
+    db: logdb.Database, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction in another thread locks the leases, and a reader the lock of the directory for a moment."""
+    hold, release = os.pipe()
+    children: list[Child] = []
+
+    def body() -> bytes:
+        os.close(release)
+        return os.read(hold, 1)
+
+    def locked(fd: int, operation: int) -> None:
+        plain(fd, operation)
+        if not children:
+            children.append(Child(body))
+
+    path, plain = Path(db.path), fcntl.flock
+    db.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", locked)
+        if where == "log":
+            with leased_versions(path):
+                pass
+        else:
+            assert not is_locked(path)
+    fd = os.open(path / where, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the child lives
+    finally:
+        os.close(fd)
+        os.write(release, b"x")
+        assert children[0].result() == b"x"
+        os.close(hold)
+        os.close(release)
 
 
 def test_a_child_opens_the_directory_itself(db: logdb.Database) -> None:

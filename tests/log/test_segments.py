@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -347,6 +349,38 @@ def test_a_record_that_is_left_out_is_not_copied(tmp_path: Path) -> None:
         log.close()
     assert left_out < size // 4
     assert copied < 1.5 * size, "one copy, not one more for the checksum"
+
+
+@pytest.mark.parametrize("failing", ["size", "map"])
+def test_a_segment_that_cannot_be_opened_keeps_no_descriptor(tmp_path: Path, failing: str) -> None:
+    class Failing(Disk):
+        """A disk that notes its open descriptors, and one of whose methods fails."""
+
+        def __init__(self) -> None:
+            self.descriptors: set[int] = set()
+            self.has_failed = False
+
+        def open(self, path: Path, *, writable: bool) -> int:
+            fd = super().open(path, writable=writable)
+            self.descriptors.add(fd)
+            return fd
+
+        def close(self, fd: int) -> None:
+            super().close(fd)
+            self.descriptors.remove(fd)
+
+        def fail(self, *_: Any, **__: Any) -> Any:
+            self.has_failed = True
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    LocalLog(tmp_path / "log", bytes(16)).close()
+    (path,) = segment_files(tmp_path / "log")
+    disk = Failing()
+    setattr(disk, failing, disk.fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        Segment.open(path, bytes(16), disk, writable=False)
+    assert disk.has_failed
+    assert not disk.descriptors
 
 
 def test_a_large_record_is_written_without_a_copy(tmp_path: Path) -> None:

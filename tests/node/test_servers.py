@@ -130,7 +130,8 @@ def test_a_server_that_stops_while_it_wipes_itself_does_not_start_again(
         log.replace_server(shard.members[0].server)
 
         async def ended() -> None:
-            await asyncio.wait_for(asyncio.shield(cluster.running[name]), 20)
+            async with asyncio.timeout(20):
+                await asyncio.shield(cluster.running[name])
 
         in_shared_loop(ended())
         assert stops

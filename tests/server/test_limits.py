@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import logdb
@@ -20,7 +21,7 @@ from logdb.log import LocalLog
 from logdb.log.engine import Right
 from logdb.security.access import add
 from logdb.security.authenticator import Authenticator, Security
-from logdb.server import contention_queue, leases, pending_answers, read_requests
+from logdb.server import contention_queue, leases, outbox, pending_answers, read_requests
 from logdb.server.outbox import MAX_PARTED
 from logdb.server.read_requests import ReadRequests
 from logdb.server.waiting_requests import MAX_WATCHED_KEYS
@@ -117,6 +118,27 @@ def test_large_values_are_read_at_the_pace_of_the_client(served: Served) -> None
             assert parted <= MAX_PARTED
             found = await raw.answers(200)
             assert {answer.value for answer in found.values()} == {VALUE}
+
+    run(test())
+
+
+def test_a_stop_sends_all_answers_in_parts_though_a_request_waits_for_their_end(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MAX_PARTED", 2)
+
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            await other.ask(put(b"k", VALUE, 1))
+            await raw.send(*[get(b"k") for _ in range(3)])
+            while served.server.load().parted < 2:
+                await other.ask(get(b"other"))
+            stopping = asyncio.create_task(asyncio.to_thread(served.stop))
+            with pytest.raises(grpc.aio.AioRpcError):  # it is owed nothing: its stream ends at once
+                await other.stream.read()
+            found = await raw.answers(2)
+            assert {answer.value for answer in found.values()} == {VALUE}
+            await stopping
 
     run(test())
 

@@ -239,6 +239,8 @@ def test_another_version_of_the_protocol(served: Served, monkeypatch: pytest.Mon
         f"{served.address} speaks protocol {PROTOCOL + 1} (LogDB 9.9), this client speaks {PROTOCOL}"
         f" (LogDB {server_connection.RELEASE}); install the same version on both sides"
     )
+    served.stop()  # after it has counted
+    assert served.server.refusals.count == 1
 
 
 def test_invalid_endpoints() -> None:

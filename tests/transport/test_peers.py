@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 from logdb.cluster.messages import Cursor, Section, SliceRequest
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Engine, Right, all_engines
+from logdb.node.metrics import NodeMetrics
 from logdb.transport import peers as peers_module
 from logdb.transport import unread_answers
 from logdb.transport.dialling import Refused, shake_hands
@@ -361,6 +363,37 @@ def test_a_server_without_a_certificate_is_verified_at_its_address() -> None:
         await until(lambda: node.got)
         assert node.got == [(server.address, view_request(1))]
         for each in (node, server):
+            await each.close()
+
+    run(test())
+
+
+def test_the_metrics_count_what_is_refused() -> None:
+    """A stream without a Hello, one that claims the address of a server, and a message that its sender may not send."""
+
+    async def test() -> None:
+        addresses = free_addresses()
+        node, other = await Node(next(addresses)).listen(), await Node(next(addresses), MAPPING).listen()
+        exporting = SimpleNamespace(peers=node.peers, worker=None, servers=())
+
+        def counted() -> float:
+            families = NodeMetrics(exporting).collect()  # type: ignore[arg-type]
+            samples = [sample for family in families for sample in family.samples]
+            (refused,) = [sample.value for sample in samples if sample.name == "logdb_refused_total"]
+            return refused
+
+        assert counted() == 0
+        claims = Hello(VERSION, "test", "storage", next(addresses), nonce=7)
+        (no_hello,) = pack(claims.address, node.address, [view_request(1)])
+        for number, first in enumerate((no_hello, pack_hello(claims)), 1):
+            async with grpc.aio.insecure_channel(node.address) as channel:
+                call: Any = channel.stream_stream(EXCHANGE)()
+                await call.write(first)
+                await call.read()
+            assert counted() == number
+        other.port.send(node.address, REPLICATION)
+        await until(lambda: counted() == 3)
+        for each in (node, other):
             await each.close()
 
     run(test())

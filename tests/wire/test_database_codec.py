@@ -204,7 +204,8 @@ def exchange(address: str, batch: pb.Requests) -> list[bytes]:
             await stream.write(batch.SerializeToString())
             raws = [await stream.read()]
             while wanted:
-                raws.append(await asyncio.wait_for(stream.read(), 20))
+                async with asyncio.timeout(20):
+                    raws.append(await stream.read())
                 responses = pb.Responses.FromString(raws[-1]).responses
                 wanted.difference_update(each.id for each in responses if not each.HasField("progress"))
             return raws

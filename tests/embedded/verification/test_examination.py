@@ -15,7 +15,7 @@ import pytest
 import logdb
 from logdb.api.inspection import audit, verify
 from logdb.embedded import EmbeddedBackend
-from logdb.embedded.verification import examination, spills
+from logdb.embedded.verification import examination, examination_tasks, spills
 from logdb.embedded.verification.audit import audit_log
 from logdb.errors import LogDBError
 from logdb.store.records import Condition
@@ -30,8 +30,10 @@ Build = Callable[..., None]
 
 @pytest.fixture(params=["in this process", "in processes"])
 def spread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Divide even a small log into many partitions."""
+    """Divide even a small log into many partitions; in this process, write their files in many pieces."""
     monkeypatch.setattr(spills, "PARTITION_BYTES", 4_000)
+    monkeypatch.setattr(spills, "BUFFER_BYTES", 1_000)
+    monkeypatch.setattr(examination_tasks, "ITEMS_AT_ONCE", 10)
     if request.param == "in processes":
         monkeypatch.setattr(examination, "SMALL_BYTES", 0)
 
