@@ -12,7 +12,7 @@ from typing import NamedTuple
 from benchmarks.peers import COUNTER_BYTES, Operation, Peer, Session
 from benchmarks.peers.disk import Disk, record_of_put
 from benchmarks.peers.lmdb import LMDB
-from benchmarks.peers.ours import LogDB, LogDBCoroutines
+from benchmarks.peers.ours import LogDB, LogDBCoroutines, LogDBInTransactions
 from benchmarks.peers.rocksdb import RocksDB
 from benchmarks.peers.sqlite import SQLite
 from benchmarks.rounds import Scale, Step
@@ -282,6 +282,24 @@ def reads(
     ]
 
 
+def short_scans(name: str, title: str, kinds: Sequence[type[Peer]]) -> list[Workload]:
+    """Scans of 1 and of 10 rows, measured in gets, in the two states of `reads`."""
+    return [
+        Workload(
+            f"{name.format(limit)}-{state}",
+            f"{title.format(f'{limit} rows' if limit > 1 else '1 row')}, {state}",
+            "scans/s",
+            {
+                **{kind.name: in_threads(kind, short_scan(limit), restarted=state == "restarted") for kind in kinds},
+                LogDBGets.name: in_threads(LogDBGets, get, restarted=state == "restarted"),
+            },
+            {LogDBGets.name: 1 / gets},
+        )
+        for limit, gets in ((1, 3), (10, 5))
+        for state in ("loaded", "restarted")
+    ]
+
+
 WORKLOADS = (
     Workload(
         "put",
@@ -324,19 +342,8 @@ WORKLOADS = (
     *reads("get", "Get", "gets/s", get, {RocksDB.name: 1.0, LMDB.name: 0.6}),
     *reads("multi-get", "10-key multi-get", "multi-gets/s", multi_get, {SQLite.name: 1.0, RocksDB.name: 1.0}),
     *reads("scan", "Ordered scan", "rows/s", scan, {RocksDB.name: 1.0}),
-    *(
-        Workload(
-            f"scan-of-{limit}",
-            f"Scan of {limit} row{'s' * (limit > 1)}, restarted",
-            "scans/s",
-            {
-                **{kind.name: in_threads(kind, short_scan(limit), restarted=True) for kind in PEERS},
-                LogDBGets.name: in_threads(LogDBGets, get, restarted=True),
-            },
-            {LogDBGets.name: 1 / gets},
-        )
-        for limit, gets in ((1, 3), (10, 5))
-    ),
+    *short_scans("scan-of-{}", "Scan of {}", PEERS),
+    *short_scans("scan-of-{}-in-transaction", "Scan of {} in a transaction", (LogDBInTransactions,)),
     *(
         Workload(
             f"workload-e-{record_bytes}",

@@ -326,7 +326,7 @@ class Transaction(Workspace):
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """As `logdb.Transaction.scan`, as an asynchronous iterator."""
         low, high = key_range(start, end, prefix, limit, reverse)
-        return self._scan(RangeRead(self, low, high, reverse, limit), reverse)
+        return self._scan(low, high, reverse, limit)
 
     async def multi_scan(
         self,
@@ -341,19 +341,25 @@ class Transaction(Workspace):
             reads.take(await self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
         return reads.rows
 
-    async def _scan(self, reading: RangeRead, reverse: bool) -> AsyncIterator[tuple[bytes, bytes]]:
-        count = 0
+    async def _scan(
+        self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
+    ) -> AsyncIterator[tuple[bytes, bytes]]:
+        count, reading = 0, RangeRead(self, start, end, reverse, limit)
+        span = reading.span
         async for batch in self._batches(reading, reverse):
             for part in reading.merged(batch):
-                for row in reading.handed_on(part):
+                for row in part:
+                    if self.is_over:
+                        self._check_open()
+                    span.last = row[0]
                     yield row
                 if reading.is_full:
                     break
                 count += 1
                 if not count % BATCHES_A_TURN:
                     await asyncio.sleep(0)
-        if reading.is_over and not reading.is_full:
-            reading.finish()
+        if not reading.is_full:
+            span.last = None
 
     async def _batches(self, reading: RangeRead, reverse: bool) -> AsyncIterator[Rows | None]:
         while not (reading.is_over or reading.is_full):

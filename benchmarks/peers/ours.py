@@ -97,6 +97,24 @@ class LogDBSession:
         """The database outlives its sessions."""
 
 
+class LogDBInTransactions(LogDB):
+    """Its sessions scan in transactions."""
+
+    def session(self) -> LogDBSession:
+        return LogDBTransactions(self._db)
+
+
+class LogDBTransactions(LogDBSession):
+    def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
+        rows = 0
+        with self._db.transaction() as txn:
+            for start in starts:
+                rows = 0
+                for _key, _value in txn.scan(start, limit=limit):
+                    rows += 1
+        return rows
+
+
 class LogDBCoroutines:
     """`logdb.aio.Database` on an event loop of its own."""
 

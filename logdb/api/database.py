@@ -198,7 +198,8 @@ class Database:
         away meanwhile, and as `get`.
         """
         low, high = key_range(start, end, prefix, limit, reverse)
-        return rows_of(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
+        batches = self._host.scan(low, high, reverse=reverse, limit=limit)
+        return iter(batches[0]) if batches.__class__ is tuple else rows_of(batches, limit)
 
     def multi_scan(
         self,

@@ -313,14 +313,14 @@ class Checkpoint:
             raise _cannot_be("read", self._path, error) from error
         finally:
             readers.append(reader)
+        if deleted:
+            rows = [row for row in rows if version_of(row[1]) >= deleted]
         live: list[tuple[bytes, bytes]] = []
         others = []
         for key, raw in rows:
             if not is_checked and extend(RESIDUE, key + raw) != RESIDUE:
                 check_row(key, raw, self._path)
             kind = raw[KIND_AT]
-            if deleted and version_of(raw) < deleted:
-                continue
             if kind == LIVE:
                 live.append((key, raw[LIVE_VALUE]))
             elif kind in PLAIN:

@@ -356,7 +356,9 @@ class KeyMap:
         """The batches of `scan`, the first one of about `max_rows`."""
         left = limit
         while True:
-            rows, rest = self._batch(start, end, at, reverse, max_rows)
+            rows, stop, rest = self._batch(start, end, at, reverse, max_rows)
+            if stop is not None:
+                rest = stop if reverse else stop + b"\0"
             if count := len(rows):
                 yield rows
             elif rest is not None:
@@ -378,12 +380,24 @@ class KeyMap:
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int
     ) -> list[tuple[bytes, bytes]] | None:
         """The first `limit` rows of `scan`, read at once; None if that may take long, as many keys do not exist."""
+        active, checkpoint = self.active, self.checkpoint
+        is_alone = self.deletions is None and self.frozen is None and (checkpoint is None or not checkpoint.ceiling)
+        if is_alone and not active.gaps:  # a map in memory, where `_batch` takes as long as the reading
+            keys = active.keys(start, end, reverse, limit, at)
+            found = active.rows(keys, at)
+            is_alone = self.frozen is None and self.active is active
+            if is_alone and found is not None and (len(found) == limit or len(keys) < limit):
+                return found
         max_rows = limit if limit <= BOUNDED_ROWS else _first_rows(start if reverse else end, limit)
-        bound, active = end if reverse else start, self.active
+        bound = end if reverse else start
         if active.gaps and (bound, reverse) in active.gaps:
             start, end = self._after_gaps(start, end, at, reverse)
-        rows, rest = self._batch(start, end, at, reverse, max_rows)
-        if rest is not None and len(rows) < limit:
+        rows, stop, rest = self._batch(start, end, at, reverse, max_rows)
+        if len(rows) >= limit:
+            return rows if len(rows) == limit else rows[:limit]
+        if stop is not None:
+            rest = stop if reverse else stop + b"\0"
+        if rest is not None:
             start, end, is_gap = (start, rest, not rows) if reverse else (rest, end, not rows)
             left = limit - len(rows)
             for number, batch in enumerate(self._batches(start, end, at, reverse, left, min(4 * max_rows, left))):
@@ -424,9 +438,9 @@ class KeyMap:
 
     def _batch(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int
-    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """(about `max_rows` rows of `scan`, the bound of the rest of the range: its start, or its end when `reverse`;
-        None: there is no rest)."""
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None, bytes | None]:
+        """(about `max_rows` rows of `scan`, the last key looked at, the bound of the rest of the range if that key is
+        None: its start, or its end when `reverse`; None: there is no rest)."""
         # Hot for short scans: no closure, no list that stays empty.
         deletions = self.deletions
         deleted, low, high = 0, start, end
@@ -459,14 +473,13 @@ class KeyMap:
             return self._batch(start, end, at, reverse, max_rows)
         hides = active.buried_to or (frozen is not None and frozen.buried_to)
         if upper and not (live or middle or lower):
-            rows = None if deleted else active.plain_rows(upper, at)
+            rows = (not deleted and active.rows(upper, at)) or self._existing(active, upper, at, deleted)
             if len(upper) == max_rows:
                 stop = upper[-1]
+        elif not (upper or middle or lower or hides):
+            rows = live or []
         else:
-            rows = None if upper or middle or lower or hides else live or []
-            if rows is None:
-                stop = _cut_to_shortest(live, lower, (middle, upper), reverse, max_rows, stop)
-        if rows is None:
+            stop = _cut_to_shortest(live, lower, (middle, upper), reverse, max_rows, stop)
             if hides:  # what lies below buried keys does not exist
                 below = [key for key, _ in live or ()]
                 if frozen is not None:
@@ -478,25 +491,30 @@ class KeyMap:
             above: dict[bytes, bytes | None] = {}
             for overlay, keys in ((None, lower), (frozen, middle), (active, upper)):
                 if keys:
-                    self._read_values(above, overlay, keys, at, deleted)
+                    above.update(self._rows(overlay, keys, at, deleted))
             rows = _merged(live or [], above, reverse)
-        if stop is not None:
-            rest = stop if reverse else stop + b"\0"
-        return rows, rest
+        return rows, stop, rest
 
-    def _read_values(
-        self, into: dict[bytes, bytes | None], overlay: Overlay | None, keys: list[bytes], at: int, deleted: int
-    ) -> None:
-        """Set the values of these keys of a layer in `into`; None is the checkpoint. Layers above are read later."""
+    def _existing(self, active: Overlay, keys: list[bytes], at: int, deleted: int) -> list[tuple[bytes, bytes]]:
+        """The rows of keys that only `active` has."""
+        return [(key, value) for key, value in self._rows(active, keys, at, deleted) if value is not None]
+
+    def _rows(
+        self, overlay: Overlay | None, keys: list[bytes], at: int, deleted: int
+    ) -> list[tuple[bytes, bytes | None]]:
+        """(key, value) of these keys of a layer, None if it does not exist. `overlay` None is the checkpoint. Layers
+        above are read later."""
         newest = {} if overlay is None else overlay.newest
+        rows: list[tuple[bytes, bytes | None]] = []
         for key in keys:
             entry = newest.get(key)
             if entry is not None and deleted <= entry[0] <= at:
                 value = entry[1]
                 if value is None or value.__class__ is bytes:
-                    into[key] = value
+                    rows.append((key, value))
                     continue
-            into[key] = self._value(key, at)
+            rows.append((key, self._value(key, at)))
+        return rows
 
     def _value(self, key: bytes, at: int) -> bytes | None:
         try:

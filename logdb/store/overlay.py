@@ -51,6 +51,9 @@ class Overlay:
     has deleted. A buried key does not exist from version `buried_to` on, unless it is written again. Scans still look
     it up if a layer below has it, and at earlier versions.
 
+    A scan takes the lock only if keys have to be sorted. `_changes` counts the changes of the indexes, each of which
+    begins with `_is_torn`: a scan that finds another number afterwards has perhaps read an index during a change.
+
     `gaps`: what scans of the whole map have found at the bound where they began (`KeyMap._after_gap`).
     """
 
@@ -71,6 +74,7 @@ class Overlay:
         self.buried_to = 0
         self.gaps: dict[tuple[bytes | None, bool], Gap] = {}
         self._is_torn = False
+        self._changes = 0
         self._sorting = threading.Lock()
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
@@ -137,6 +141,11 @@ class Overlay:
     def keys(self, start: bytes | None, end: bytes | None, reverse: bool, limit: int, at: int = 0) -> list[bytes]:
         """Up to `limit` keys of [start, end), from the first, or from the last when `reverse`; without buried keys if
         none of them exists at version `at`."""
+        changes = self._changes  # before `_is_torn` is read, see above
+        if not (self._fresh or self._deaths or self._revived or self._is_torn) and at >= self.buried_to:
+            found = self._ordered.between(start, end, reverse, limit)
+            if self._changes == changes:
+                return found
         with self._sorting:
             if self._fresh or self._deaths or self._revived or self._is_torn:
                 self._sort(at)
@@ -149,16 +158,17 @@ class Overlay:
     def _sort(self, at: int) -> None:
         """Bring the indexes up to date; `at`: see `_bury`. An interrupt (Ctrl-C) at any call leaves them torn, and the
         next one makes them anew."""
-        fresh, deaths = self._fresh, self._deaths
-        entries = list(self.newest.items()) if self._is_torn else []  # their keys are fresh or were
+        fresh, deaths, was_torn = self._fresh, self._deaths, self._is_torn
+        self._is_torn = True
+        self._changes += 1
+        entries = list(self.newest.items()) if was_torn else []  # their keys are fresh or were
         count = len(fresh)
         keys = fresh[:count]
-        if self._is_torn:
+        if was_torn:
             keys = list({key for key, _ in entries}.union(keys))
             self._ordered, self._buried_ordered, self._buried = OrderedKeys(), OrderedKeys(), set()
             deaths.clear()
             deaths.extend(sorted((entry[0], key) for key, entry in entries if entry[1] is None))
-        self._is_torn = True
         if keys:
             self._ordered.add(keys)
             del fresh[:count]
@@ -210,19 +220,27 @@ class Overlay:
         self._buried.remove(key)
         self._buried_ordered.remove(key)
 
-    def plain_rows(self, keys: list[bytes], at: int) -> list[tuple[bytes, bytes]] | None:
-        """(key, newest value) of these keys; None if some of them may be deleted, large, newer than version `at`, or
-        removed meanwhile."""
-        if not self.is_plain or self.last > at:
-            return None
+    def rows(self, keys: list[bytes], at: int) -> list[tuple[bytes, bytes]] | None:
+        """(key, newest value) of those of these keys that exist; None if some of them may be large, newer than version
+        `at`, or removed meanwhile."""
         newest = self.newest
-        rows: Any = []
+        rows: list[tuple[bytes, Any]] = []
         try:
+            if self.is_plain and self.last <= at:
+                for key in keys:
+                    rows.append((key, newest[key][1]))  # noqa: PERF401 - which takes longer for a few rows
+                if self.is_plain and self.last <= at:
+                    return rows
+                rows.clear()
             for key in keys:
-                rows.append((key, newest[key][1]))
+                version, value, _ = newest[key]
+                if version > at or (value is not None and value.__class__ is not bytes):
+                    return None
+                if value is not None:
+                    rows.append((key, value))
+            return rows
         except KeyError:  # a key that is being added or removed may be in only one of the two indexes
             return None
-        return rows if self.is_plain and self.last <= at else None
 
     def sorted_keys(self, limit: int) -> Iterator[list[bytes]]:
         """All keys, also those that only `moved` has, in order, in parts of about `limit`.
@@ -295,6 +313,7 @@ class Overlay:
             if rebuilt is None:
                 with self._sorting:
                     was_torn, self._is_torn = self._is_torn, True
+                    self._changes += 1
                     del self.newest[key]
                     if not was_torn:
                         if key in self._buried:

@@ -6,7 +6,7 @@ The bookkeeping (`Workspace`, `RangeRead`) is separate from the reading, which a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Protocol, TypeVar, overload
@@ -63,39 +63,40 @@ class TransactionOver(LogDBError):
 
 
 class ReadSet:
-    """The keys and ranges that a transaction has read."""
+    """The keys and ranges that a transaction has read. `spans`: one of each scan, which notes its progress there."""
 
-    __slots__ = ("_spans", "keys")
+    __slots__ = ("keys", "spans")
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
-        self._spans: list[Span] = []
-
-    def open_span(self, start: bytes, end: bytes | None) -> Span:
-        """A range [start, end), which its reader widens as it proceeds."""
-        span = Span(start, end)
-        self._spans.append(span)
-        return span
+        self.spans: list[Span] = []
 
     @property
     def ranges(self) -> list[Range]:
         """The ranges read, in order; adjacent ones are joined, and a scan of an empty range has read nothing."""
-        ranges = [span.range for span in self._spans]
+        ranges = [span.range for span in self.spans]
         return joined([(start, end) for start, end in ranges if end is None or start < end])
 
 
 class Span:
-    """A range that was read: [start, end), or if `through` is set from `start` to the key `end` inclusive."""
+    """The part of [start, end) that a scan has read: from its beginning, which is `end` with `reverse`, to the key
+    `last` inclusive. `last` is b"" before the first row, and None once the whole range was read."""
 
-    __slots__ = ("end", "start", "through")
+    __slots__ = ("_end", "_reverse", "_start", "last")
 
-    def __init__(self, start: bytes, end: bytes | None) -> None:
-        self.start, self.end, self.through = start, end, False
+    def __init__(self, start: bytes | None, end: bytes | None, reverse: bool) -> None:
+        self._start, self._end, self._reverse = start, end, reverse
+        self.last: bytes | None = b""
 
     @property
     def range(self) -> Range:
-        """[start, end)."""
-        return self.start, self.end + b"\0" if self.through and self.end is not None else self.end
+        """[start, end) of that part."""
+        start, end, last = self._start or b"", self._end, self.last
+        if last is None:
+            return start, end
+        if not last:
+            return start, start
+        return (last, end) if self._reverse else (start, last + b"\0")
 
 
 class Workspace:
@@ -412,7 +413,7 @@ class Workspace:
 
 
 class RangeRead:
-    """One scan of a transaction: merges batches of the snapshot with the own writes, and notes what is read.
+    """One scan of a transaction: merges batches of the snapshot with the own writes. `span`: what it has read.
 
     Each request to the snapshot is for the rest of `limit`. If own deletions remove rows the scan requests more, each
     time further beyond the limit, until `is_over`: the snapshot has no more rows.
@@ -421,10 +422,11 @@ class RangeRead:
     def __init__(
         self, work: Workspace, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
     ) -> None:
+        work._check_open()
         self._work, self._reverse, self._limit = work, reverse, limit
-        self._start = self._left_start = start
-        self._end = self._left_end = end
-        self._span: Span | None = None
+        self._left_start, self._left_end = start, end
+        self.span = Span(start, end, reverse)
+        work.read_set.spans.append(self.span)
         self._requested: int | None = None
         self._got = self._passed = self._more = 0
         self.is_over = False
@@ -443,8 +445,11 @@ class RangeRead:
         return self._passed == self._limit
 
     def merged(self, batch: Rows | None) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The merged rows up to the end of the snapshot's next batch, in parts. `batch` None: the request has been
-        answered to its end."""
+        """The merged rows up to the end of the snapshot's next batch, up to `limit` in all, in parts. `batch` None: the
+        request has been answered to its end.
+
+        A row counts as read once the caller has set `span.last` to its key.
+        """
         if batch is None:
             if self._requested is not None and self._got >= self._requested:
                 return iter(())
@@ -485,51 +490,32 @@ class RangeRead:
             merged: dict[bytes, bytes | None] = dict(now)
             for key in keys:
                 merged[key] = work.writes[key]
-            yield [(key, value) for key, value in sorted(merged.items(), reverse=reverse) if value is not None]
+            ordered = sorted(merged.items(), reverse=reverse)
+            yield self._limited([(key, value) for key, value in ordered if value is not None])
             if len(keys) < max_keys:
                 return
             max_keys = min(4 * max_keys, MAX_WRITES)
-        yield rows
+        yield self._limited(rows)
 
-    def handed_on(self, rows: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        """The next rows, up to `limit` in all. A row counts as read once it is returned, even if the caller stops."""
+    def _limited(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         if self._limit is not None:
             rows = rows[: self._limit - self._passed]
-        if not rows:
-            return
         self._passed += len(rows)
-        work, reverse = self._work, self._reverse
-        span = self._span
-        if span is None:
-            first = rows[0][0]
-            low, high = (first, self._end) if reverse else (self._start or b"", first)
-            work._check_open()
-            span = self._span = work.read_set.open_span(low, high)
-            span.through = not reverse
-        for row in rows:
-            if work.is_over:
-                work._check_open()
-            if reverse:
-                span.start = row[0]
-            else:
-                span.end = row[0]
-            yield row
+        return rows
 
     def rows_of(self, batch: Rows) -> list[tuple[bytes, bytes]]:
         """The merged rows for the whole answer to the last request."""
         rows: list[tuple[bytes, bytes]] = []
         for some in (batch, None):
             for part in self.merged(some):
-                rows += self.handed_on(part)
+                if part:
+                    rows += part
+                    self.span.last = part[-1][0]
                 if self.is_full:
                     return rows
         if self.is_over:
-            self.finish()
+            self.span.last = None
         return rows
-
-    def finish(self) -> None:
-        """Note that the whole range was read."""
-        self._work.read_set.open_span(self._start or b"", self._end)
 
 
 def _after(
@@ -632,7 +618,7 @@ class Transaction(Workspace):
         Raises TypeError and ValueError for arguments that make no range, and as `get`.
         """
         start, end = key_range(start, end, prefix, limit, reverse)
-        return chain.from_iterable(self._parts(RangeRead(self, start, end, reverse, limit), reverse))
+        return self._rows(start, end, reverse, limit)
 
     def multi_scan(
         self,
@@ -653,14 +639,49 @@ class Transaction(Workspace):
             reads.take(self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
         return reads.rows
 
-    def _parts(self, reading: RangeRead, reverse: bool) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-        while not (reading.is_over or reading.is_full):
-            low, high, asked = reading.ask()
-            batches = self.reader.scan(low, high, self.snapshot, reverse=reverse, limit=asked)
+    def _rows(
+        self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        if self.is_over:
+            self._check_open()
+        batches = self.reader.scan(start, end, self.snapshot, reverse=reverse, limit=limit)
+        reading: RangeRead | None = None
+        parts: Iterable[list[tuple[bytes, bytes]]]
+        if batches.__class__ is tuple and not (self.writes or self._deletes or self.folds):
+            # A short scan, see `Batches`, with nothing to merge.
+            parts, span = batches, Span(start, end, reverse)
+            self.read_set.spans.append(span)
+        else:
+            reading = RangeRead(self, start, end, reverse, limit)
+            parts, span = self._parts(reading, batches, reverse), reading.span
+        for rows in parts:
+            for row in rows:
+                if self.is_over:
+                    self._check_open()
+                span.last = row[0]
+                yield row
+        if reading is not None:
+            if not reading.is_full:
+                span.last = None
+        elif len(rows) != limit:
+            if self.writes_nothing:
+                span.last = None
+                return
+            # The caller has written since: own writes behind the last row of the snapshot are merged.
+            if span.last:
+                start, end = (start, span.last) if reverse else (span.last + b"\0", end)
+            yield from self._rows(start, end, reverse, None if limit is None else limit - len(rows))
+
+    def _parts(self, reading: RangeRead, batches: Iterable[Rows], reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
+        """`batches`: the answer to the first request."""
+        reading.ask()
+        while not reading.is_full:
             for batch in chain(batches, (None,)):
                 for part in reading.merged(batch):
-                    yield reading.handed_on(part)
+                    yield part
                     if reading.is_full:
                         return
-        if reading.is_over:
-            reading.finish()
+            if reading.is_over:
+                return
+            low, high, asked = reading.ask()
+            batches = self.reader.scan(low, high, self.snapshot, reverse=reverse, limit=asked)

@@ -35,8 +35,12 @@ TARGETS: dict[tuple[str, str | None], float] = {
     **{("get-" + state, peer): least for state in STATES for peer, least in (("rocksdict", 1.0), ("py-lmdb", 0.6))},
     **{("multi-get-" + state, peer): 1.0 for state in STATES for peer in ("SQLite", "rocksdict")},
     **{("scan-" + state, "rocksdict"): 1.0 for state in STATES},
-    ("scan-of-1", "LogDB, gets"): 1 / 3,
-    ("scan-of-10", "LogDB, gets"): 1 / 5,
+    **{
+        (f"scan-of-{limit}{where}-{state}", "LogDB, gets"): 1 / gets
+        for limit, gets in ((1, 3), (10, 5))
+        for where in ("", "-in-transaction")
+        for state in STATES
+    },
     **{(f"workload-e-{size}", "py-lmdb"): 0.7 for size in (1_000, 100)},
     **{(f"workload-e-{size}-coroutines", "py-lmdb"): 0.5 for size in (1_000, 100)},
     ("Open", None): 1.0,

@@ -462,11 +462,18 @@ class RowsRead:
         self._earlier: set[int] = set()
         self._read = 0
         self._is_mixed = False
-        batch, handle = KeyMap._batch, MappingServer.handle
+        batch, first, handle = KeyMap._batch, KeyMap.first, MappingServer.handle
 
         def reading(*arguments: Any) -> Any:
             found = batch(*arguments)
             self._read += len(found[0])
+            return found
+
+        def reading_first(*arguments: Any) -> Any:
+            before = self._read
+            found = first(*arguments)
+            if self._read == before:  # without a batch
+                self._read += len(found or ())
             return found
 
         def handling(server: MappingServer, event: Event, now: int) -> list[Effect]:
@@ -478,6 +485,7 @@ class RowsRead:
             return effects
 
         monkeypatch.setattr(KeyMap, "_batch", reading)
+        monkeypatch.setattr(KeyMap, "first", reading_first)
         monkeypatch.setattr(MappingServer, "handle", handling)
 
     def _answered(self, numbers: list[int]) -> None:

@@ -271,17 +271,73 @@ def calls(function: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_a_short_scan_makes_few_calls(tmp_path: Path, on_disk: bool) -> None:
-    """A scan of one row made 53 calls in memory, where a get makes 4."""
+    """A scan of one row made 53 calls in memory, where a get makes 4, and one in a transaction still 36."""
     with logdb.open(tmp_path / "db") as db:
         db.multi_put(dict.fromkeys(KEYS, b"value"))
         if on_disk:
             db.checkpoint()
-        for rows, at_most in (1, 24), (10, 36):
-            for _ in range(2):  # the first scan sorts the keys and opens a reader
-                found: list[tuple[bytes, bytes]] = []
-                made = calls(lambda found=found, rows=rows: found.extend(db.scan(b"00500", limit=rows)))
-            assert [key for key, _ in found] == KEYS[500 : 500 + rows]
-            assert made <= at_most
+        with db.transaction() as txn:
+            for scan, rows, at_most in (db.scan, 1, 22), (db.scan, 10, 34), (txn.scan, 1, 26), (txn.scan, 10, 47):
+                for _ in range(2):  # the first scan sorts the keys and opens a reader
+                    found: list[tuple[bytes, bytes]] = []
+                    made = calls(lambda found=found, scan=scan, rows=rows: found.extend(scan(b"00500", limit=rows)))
+                assert [key for key, _ in found] == KEYS[500 : 500 + rows]
+                assert made <= at_most
+
+
+@pytest.mark.parametrize("change", ["sorts", "buries", "prunes"])
+def test_keys_that_are_sorted_while_a_scan_looks_for_some_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A scan takes no lock where nothing has to be sorted. Another thread moves the keys meanwhile."""
+    overlay, between = Overlay(), OrderedKeys.between
+    overlay.apply(1, dict.fromkeys(KEYS, b"value"))
+    assert overlay.keys(None, None, False, 1, 1) == KEYS[:1]
+    interruptions = [change]
+
+    def overtaken(self: OrderedKeys, *arguments: Any) -> list[bytes]:
+        if interruptions:
+            interruptions.clear()
+            if change == "sorts":
+                overlay.apply(2, dict.fromkeys([b"0", b"00000+"], b"later"))
+            elif change == "buries":
+                overlay.apply(2, {KEYS[0]: None})
+            if change == "prunes":
+                overlay.prune(2, NOTHING.with_range(KEYS[0], KEYS[1], 2))
+            else:
+                overlay.keys(None, None, False, 1, 2 + BURY_AFTER)
+            return []  # as of a block that is being sorted
+        return between(self, *arguments)
+
+    monkeypatch.setattr(OrderedKeys, "between", overtaken)
+    expected = {"sorts": [b"0", KEYS[0], b"00000+"], "buries": KEYS[:3], "prunes": KEYS[1:4]}[change]
+    assert overlay.keys(None, None, False, 3, 1) == expected
+    assert not interruptions
+
+
+@pytest.mark.parametrize("layer", ["active", "checkpoint"])
+def test_rows_beside_deleted_and_large_ones_at_old_and_new_versions(tmp_path: Path, layer: str) -> None:
+    """Rows of the layer in memory are read together if all are plain, and one by one where some are not."""
+    with logdb.open(tmp_path / "db") as db:
+        state, states = dict[bytes, bytes](), list[tuple[Any, dict[bytes, bytes]]]()
+        draw = random.Random(3)
+        for number in range(40):
+            for key in draw.sample(KEYS[:30], 3):
+                value = draw.choice((None, b"plain %d" % number, b"large" * 2_000))
+                db.multi_put({key: value})
+                state.pop(key, None)
+                if value is not None:
+                    state[key] = value
+            states.append((db.at(), dict(state)))
+            if layer == "checkpoint" and number == 20:
+                db.checkpoint()
+        for at, known in states:
+            rows = sorted(known.items())
+            for limit in (1, 3, 10, 100, None):
+                start = draw.choice(KEYS[:30])
+                assert list(at.scan(start, limit=limit)) == [row for row in rows if row[0] >= start][:limit]
+                below = [row for row in reversed(rows) if row[0] < start]
+                assert list(at.scan(end=start, limit=limit, reverse=True)) == below[:limit]
 
 
 def test_ordered_keys_agree_with_a_sorted_list() -> None:

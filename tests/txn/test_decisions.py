@@ -13,7 +13,7 @@ from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, Commit, Place, TxnId, decode_commit, encode_commit
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator, Status
-from logdb.txn.transaction import ReadSet
+from logdb.txn.transaction import ReadSet, Span
 from logdb.txn.validation import Reason, validate
 
 keys = st.sampled_from([b"a", b"b", b"c", b"d"])
@@ -99,7 +99,8 @@ def test_a_commit_that_refers_to_a_later_record_aborts() -> None:
 def test_the_read_set_joins_adjacent_ranges_and_covers_the_same_keys(spans: list[tuple[bytes, bytes | None]]) -> None:
     read_set = ReadSet()
     for start, end in spans:
-        read_set.open_span(start, end)
+        read_set.spans.append(Span(start, end, False))
+        read_set.spans[-1].last = None
     joined = read_set.ranges
 
     def covers(some: list[tuple[bytes, bytes | None]], key: bytes) -> bool:
