@@ -16,6 +16,9 @@ from logdb.log.ziplog.messages import (
     Insert,
     Inserted,
     Member,
+    Pull,
+    ReadError,
+    ReadFailed,
     Replicate,
     Report,
     Sessions,
@@ -26,6 +29,7 @@ from logdb.log.ziplog.messages import (
 from logdb.log.ziplog.records import wrap
 from logdb.log.ziplog.storage import sessions
 from logdb.log.ziplog.storage.config import StorageConfig
+from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
 from logdb.log.ziplog.storage.server import StorageServer
 from tests.harness.script import Script
 
@@ -79,6 +83,25 @@ def test_a_shard_is_open_when_those_before_it_have_moved_on() -> None:
 
 def insert(sequence: int) -> Insert:
     return Insert(7, 1, 1, sequence, 1, 0, 0, [(1, b"record")])
+
+
+def test_no_restart_forgets_that_records_are_gone() -> None:
+    """The records may go that were trimmed while the server saved a view, but not before it has saved that, too."""
+    script, update = in_the_set(CONFIG)
+    for sequence in (1, 2, 3):
+        script.give("c", insert(sequence)._replace(records=[(1, bytes(GRAIN_BYTES))]))
+        script.sync()
+    placed = [answer.placed[0].gsns[0] for _, answer in script.take(Inserted)]
+    script.give("o1", Freeze(1, 1))
+    again = update.config._replace(view=2, members=(Member(1, "s1", placed[-1], False, True),))  # type: ignore[union-attr]
+    script.give("o1", update._replace(change=7, config=again))
+    script.give("o1", update._replace(change=8, config=again, oldest=placed[-1]))
+    for _ in range(3):
+        script.sync()
+    for _ in range(2):
+        script.give("c", Pull(1, 1, placed[0], None, 1 << 20, 0))
+        assert [answer.why for _, answer in script.take(ReadFailed)] == [ReadError.TRIMMED]
+        script.restart()
 
 
 def test_a_server_acknowledges_what_it_has_synced() -> None:

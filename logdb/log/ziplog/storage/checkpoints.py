@@ -57,9 +57,14 @@ class Checkpoints:
             self.save(ignore_time)
 
     def save(self, then: Callable[[int], None]) -> None:
-        """Save the present state, and act once it is on the medium."""
+        """Save the present state, and act once it is on the medium. Trimmed records are removed behind that."""
         self._captured = None
-        self._write(self._to_bytes(), then)
+        self._state.unsaved_bytes = 0
+        self._write(self._to_bytes(), partial(self._saved, self._state.reads.oldest, then))
+
+    def _saved(self, oldest: int, then: Callable[[int], None], now: int) -> None:
+        then(now)
+        self._trim(oldest, now)
 
     def cancel(self) -> None:
         """The state that waits for its records to be durable is not that of the next view."""
