@@ -230,11 +230,12 @@ def test_shards_wait_for_no_other_server_of_a_view_when_clients_ask_a_frozen_one
     assert state.barriers == [(3, (3, 4))]
 
 
-def test_shards_wait_for_no_server_whose_shard_is_trimmed_away() -> None:
+def test_shards_wait_for_no_server_of_a_shard_that_is_drained() -> None:
+    """Its order is complete, and a member has entered the version with which it left."""
     state = a_log()
-    bound = drain(state).bound
+    state.apply(c.FinalizeShard(NOW, 2, 1))
     assert noted(state) == [(2, (1, 2))]
-    state.apply(c.Trim(NOW, 3, bound))
+    drain(state)
     assert noted(state) == []
 
 

@@ -124,6 +124,7 @@ class Cluster(cluster.Cluster):
         self.lost: set[int] = set()
         self._losses = Losses()
         self._sets: dict[int, tuple[ShardConfig, ...]] = {}
+        self._drained: set[int] = set()
         super().__init__(world, shape, tuple(f"ordering-{number}" for number in range(1, shape.replicas + 1)))
 
     def add_servers(self) -> None:
@@ -220,13 +221,14 @@ class Cluster(cluster.Cluster):
         member has entered a later one, or is frozen; if it is the only one, so is each server with which a view may
         begin."""
         state = self.state
+        self._drained.update([one.shard for one in state.shards.values() if one.is_drained])
         self._sets[state.epoch.version] = tuple([one for one in state.shards.values() if one.is_in_set])
         for version in range(before + 1, state.opened + 1):
             configs = self._sets.get(version - 1, ())
             for old in configs:
                 now = state.shards.get(old.shard)
-                if now is None or now.is_drained:
-                    continue
+                if now is None or old.shard in self._drained:
+                    continue  # its order is complete
                 complete = {one.server for one in (*now.members, *now.former) if one.is_complete}
                 serving = {one.server: self._serving(one, old) for one in old.members}
                 behind = {server for server, one in serving.items() if one and one.epoch.version < version}

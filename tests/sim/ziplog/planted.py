@@ -11,6 +11,7 @@ from logdb.log.ziplog.client.mms_client import MmsClient
 from logdb.log.ziplog.client.subscription import LogSubscription, Stream
 from logdb.log.ziplog.epochs import Slots
 from logdb.log.ziplog.messages import FrontierResponse, Pulled, ShardConfig
+from logdb.log.ziplog.mms import state
 from logdb.log.ziplog.mms.leader import Leader
 from logdb.log.ziplog.mms.state import MembershipState
 from logdb.log.ziplog.storage import inserts
@@ -150,6 +151,28 @@ def begin_a_view_with_any_member(
 @planted(Leader, "_may_lack", PLANTED)
 def begin_a_view_with_what_a_restart_has_left(right: Right, self: Leader, config: ShardConfig, member: Any) -> bool:
     return False
+
+
+@planted(state, "still_awaited", PLANTED)
+def wait_for_no_member_of_a_view_that_has_ended(right: Right, noted: Any, source: int, before: Any) -> Any:
+    return tuple([one for one in noted if one not in before])
+
+
+@planted(Leader, "_report_of", PLANTED)
+def believe_late_reports(right: Right, self: Leader, server: int, state: Any) -> Any:
+    return self._reports[server][0] if server in self._reports else None
+
+
+@planted(Leader, "_has_entered", PLANTED)
+def open_a_shard_before_the_others_have_entered(right: Right, self: Leader, *arguments: Any) -> bool:
+    return True
+
+
+@planted(Checkpoints, "_saved", PLANTED)
+def remove_records_before_it_is_saved_that_they_are_gone(
+    right: Right, self: Checkpoints, oldest: int, then: Any, now: int
+) -> None:
+    right(self, self._state.reads.oldest, then, now)
 
 
 # ---- replication

@@ -9,19 +9,22 @@ import pytest
 
 from logdb.cores.effects import MILLISECOND, SECOND, Received
 from logdb.log import requests as calls
-from logdb.log.ziplog.messages import Freeze, Report, ShardConfig
+from logdb.log.ziplog.messages import ChangeRequest, Freeze, Pull, Pulled, Replicate, Report, ShardConfig
+from logdb.log.ziplog.records import gsn_of
+from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
 from tests.sim.cluster import Operator
 from tests.sim.process import Process
 from tests.sim.world import World
 from tests.sim.ziplog.cluster import Cluster, Shape
+from tests.sim.ziplog.healing import ADDRESS, Prober
 
 
 class Appended:
     """An append that a client has begun. `gsn`: 0 until it returns."""
 
-    def __init__(self, client: Operator, shard: int | None = None, after: int | None = None) -> None:
+    def __init__(self, client: Operator, shard: int | None = None, after: int | None = None, size: int = 8) -> None:
         self.gsn = 0
-        client.call(calls.Append([(1, b"record")], shard, after=after), self._returned)
+        client.call(calls.Append([(1, bytes(size))], shard, after=after), self._returned)
 
     def _returned(self, result: object) -> None:
         assert isinstance(result, calls.AppendResult), result
@@ -40,6 +43,12 @@ class Story:
         self.clients = [Operator(process) for process in self.cluster.clients]
         for client in self.clients:
             self.wait_for(Appended(client))
+
+    def append_large(self) -> int:
+        """Append a record that the index of a journal has. Returns its GSN."""
+        appended = Appended(self.clients[0], size=GRAIN_BYTES)
+        self.wait_for(appended)
+        return appended.gsn
 
     def shard(self, number: int) -> ShardConfig:
         """A shard, in the newest configuration."""
@@ -148,3 +157,29 @@ def test_a_late_report_of_a_frozen_server_opens_no_shard() -> None:
     story.cluster.network.restore(links)
     story.wait_for(first, later)
     assert later.gsn > returned
+
+
+def test_a_new_member_copies_all_that_it_does_not_know_to_be_trimmed() -> None:
+    """Else it would send a subscriber at a trimmed position the records behind a gap."""
+    story = Story(spares=1)
+    network, mms, source = story.cluster.network, story.cluster.ordering[0], story.member(0)
+    (new,) = [one for one in story.cluster.storage if one not in (source, story.member(1))]
+    places = [story.append_large() for _ in range(12)]
+
+    def drop_the_order(_: str, to: str, message: Any) -> Any:
+        return None if to == new.address and isinstance(message, Replicate) else message
+
+    network.filters.append(drop_the_order)
+    story.begin_view_without(story.member(1), source)
+    story.wait(lambda: new.core.state.view == 3 and source.core.state.primary is not None)
+    network.split([mms.address], [new.address], one_way=True)
+    network.send("client-1", mms.address, ChangeRequest(1, "Trim", (places[-1],)))
+    story.wait(lambda: source.core.state.reads.oldest == places[-1])
+    story.pass_time(20)
+    network.filters.clear()
+    story.wait(lambda: new.core.state.log.stable >= places[-2])
+    prober = Prober(story.cluster)
+    network.send(ADDRESS, new.address, Pull(0, 1, places[2], None, 1 << 20, 0))
+    story.wait(lambda: prober.answer is not None)
+    assert isinstance(prober.answer, Pulled)
+    assert [gsn_of(one.payload) for one in prober.answer.records][:2] == places[2:4]

@@ -243,16 +243,13 @@ class Leader:
         if passed:
             self._propose(("open", passed), c.Open(now, passed), now)
 
-    def _has_entered(self, number: int, version: int, state: MembershipState) -> bool:
-        """Whether a noted server has entered a version; or it cannot serve the view any more in which it was noted, or
-        another member of that view, which is over, is frozen."""
-        server = state.servers.get(number)
-        if server is None or server.is_gone:
+    def _has_entered(self, server: int, version: int, state: MembershipState) -> bool:
+        """Whether a noted server has entered a version; or it cannot serve the view any more in which it was noted."""
+        found = state.servers.get(server)
+        if found is None or found.is_gone:
             return True
-        config = state.shards.get(server.shard)
-        members = [one.server for one in config.members] if config is not None and config.is_drained else [number]
-        reports = [report for one in members if (report := self._report_of(one, state)) is not None]
-        return any(one.is_frozen or (one.server == number and one.version >= version) for one in reports)
+        report = self._report_of(server, state)
+        return report is not None and (report.is_frozen or report.version >= version)
 
     # ---- epochs
 

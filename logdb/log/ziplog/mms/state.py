@@ -109,6 +109,7 @@ class MembershipState:
                 config = self.shards.get(shard)
                 if config is not None and config.view == view and config.is_draining and not config.joining:
                     self.shards[shard] = config._replace(is_drained=True)
+                    self._let_pass({member.server for member in config.members})
                     self._remove_trimmed()
             case c.NextEpoch(time, rates):
                 self.rates = dict(rates)
@@ -267,10 +268,10 @@ class MembershipState:
         if config.has_records and command.is_first:
             return None  # the shard has joined the set meanwhile, and the source is not frozen
         assert not config.has_records or before[source].is_complete, "ZIP-8: the source lacks records"
-        barriers = [(version, self._to_wait_for(noted, source, before)) for version, noted in self.barriers]
+        barriers = [(version, still_awaited(noted, source, before)) for version, noted in self.barriers]
         self.barriers = [barrier for barrier in barriers if barrier[1]]
         if config.is_in_set:
-            self._leave(config, command.time, self._to_wait_for(self._set_members(), source, before))
+            self._leave(config, command.time, still_awaited(self._set_members(), source, before))
             config = self.shards[shard]
         cut = max(config.bound - 1, command.stable) if config.is_drained else command.stable
         complete = {number for number, member in before.items() if member.is_complete}
@@ -297,15 +298,6 @@ class MembershipState:
             view=config.view + 1, members=members, since=0, first=0, is_drained=False, former=tuple(former)
         )
         return self._members_changed(config, command.members)
-
-    @staticmethod
-    def _to_wait_for(noted: tuple[int, ...], source: int, before: Collection[int]) -> tuple[int, ...]:
-        """The noted servers that shards which join must still wait for, when `source` of a shard with the complete
-        servers `before` is frozen. It stands for its view with clients that ask all members of several shards. Of a set
-        with one shard they ask none, and any other complete server may yet place records that a later view begins with
-        (ZIP-6)."""
-        has_others = any(one not in before for one in noted)
-        return tuple([one for one in noted if one != source and not (has_others and one in before)])
 
     def _let_pass(self, servers: Collection[int]) -> None:
         """Wait in no barrier for these servers any more."""
@@ -422,6 +414,14 @@ class MembershipState:
         assert {one.shard for one in self.epoch.shares} == {
             config.shard for config in self.shards.values() if config.is_in_set
         }, "ZIP-1: the epoch has other shards than the set"
+
+
+def still_awaited(noted: tuple[int, ...], source: int, before: Collection[int]) -> tuple[int, ...]:
+    """The noted servers for which shards that join must still wait, when `source` of a shard with the complete servers
+    `before` is frozen. It stands for its view with clients that ask all members of several shards. Of a set with one
+    shard they ask none, and any other complete server may yet place records that a later view begins with (ZIP-6)."""
+    has_others = any(one not in before for one in noted)
+    return tuple([one for one in noted if one != source and not (has_others and one in before)])
 
 
 def config_of(fields: list[Any]) -> ShardConfig:
