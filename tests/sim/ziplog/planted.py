@@ -175,6 +175,12 @@ def remove_records_before_it_is_saved_that_they_are_gone(
     right(self, self._state.reads.oldest, then, now)
 
 
+@planted(Checkpoints, "_trim", PLANTED)
+def remove_records_that_another_member_copies(right: Right, self: Checkpoints, oldest: int, now: int) -> None:
+    if self._state.base is None:
+        self._state.log.store.trim(oldest)
+
+
 # ---- replication
 
 

@@ -85,8 +85,10 @@ class Checkpoints:
             self._write(saved, partial(self._trim, oldest))
 
     def _trim(self, oldest: int, now: int) -> None:
-        if self._state.base is None:
-            self._state.log.store.trim(oldest)
+        """Remove records, but none that another member may yet copy which does not know that they are trimmed."""
+        state = self._state
+        if state.base is None and (state.primary is None or state.primary.is_established):
+            state.log.store.trim(oldest)
 
     def _write(self, saved: bytes, then: Callable[[int], None]) -> None:
         self._state.out.append(Persist(META, self._end, [(SAVED, saved)]))
