@@ -68,6 +68,7 @@ def in_the_set(config: StorageConfig) -> tuple[Script, Update]:
     shard = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
     update = update._replace(change=6, config=shard)
     script.give("o1", update)
+    script.sync()
     script.take(Report)
     return script, update
 
@@ -154,6 +155,26 @@ def test_a_restarted_server_may_lack_what_it_had_received(config: StorageConfig)
         script.sync()
     _, report = script.take(Report)[-1]
     assert (report.is_synced, report.may_lack) == (True, False)
+
+
+def test_a_restart_before_a_view_joins_the_set_loses_nothing() -> None:
+    """So a later view may begin with this server rather than with one that has lost records (ZIP-12)."""
+    script, _ = a_member(RECEIVING)
+    script.restart()
+    _, report = script.take(Report)[-1]
+    assert (report.view, report.is_frozen, report.may_lack) == (1, True, False)
+
+
+def test_a_server_acknowledges_what_it_has_received_once_it_has_saved_that_it_may_lack_it() -> None:
+    script, update = a_member(RECEIVING)
+    shard = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
+    script.give("o1", update._replace(change=6, config=shard))
+    script.give("c", insert(1))
+    assert script.take(Inserted) == []
+    script.sync()
+    assert len(script.take(Inserted)) == 1
+    script.give("c", insert(2))
+    assert len(script.take(Inserted)) == 1
 
 
 def test_a_new_server_reports_the_change_that_it_is_sent() -> None:

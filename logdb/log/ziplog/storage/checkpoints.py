@@ -11,6 +11,7 @@ from typing import Final
 from logdb.cores.effects import Create, Journal, Persist, Trim
 from logdb.log.ziplog.storage.member_state import MemberState
 from logdb.log.ziplog.storage.sessions import Sessions
+from logdb.log.ziplog.storage.shard_log import ShardLog
 
 META: Final = "meta"
 SAVED: Final = 1
@@ -29,6 +30,7 @@ class Checkpoints:
         self._end = 1
         self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()
         self._captured: tuple[int, bytes, int] | None = None
+        self._receiving: ShardLog | None = None
         self._has_journal = META in journals
         self._load(journals)
 
@@ -76,6 +78,7 @@ class Checkpoints:
         state = self._state
         if not state.view or state.base is not None:
             return
+        self._save_if_receiving()
         if self._captured is None and state.unsaved_bytes > state.config.checkpoint_bytes:
             state.unsaved_bytes = 0
             self._captured = state.log.end, self._to_bytes(), state.reads.oldest
@@ -83,6 +86,18 @@ class Checkpoints:
             _, saved, oldest = self._captured
             self._captured = None
             self._write(saved, partial(self._trim, oldest))
+
+    def _save_if_receiving(self) -> None:
+        """Acknowledge what this server has only received, once it is saved that it may lack records after a restart.
+        Until a view is in the set, nothing is acknowledged in it, and a restart loses nothing (ZIP-12)."""
+        state, config = self._state, self._state.shard
+        is_in_set = config is not None and config.view == state.view and config.is_in_set
+        if state.config.acks_received and is_in_set and state.is_serving and self._receiving is not state.log:
+            self._receiving = state.log
+            self.save(partial(self._acknowledge_received, state.log))
+
+    def _acknowledge_received(self, log: ShardLog, now: int) -> None:
+        log.acks_received = True
 
     def _trim(self, oldest: int, now: int) -> None:
         """Remove records, but none that another member may yet copy which does not know that they are trimmed."""
@@ -109,7 +124,7 @@ class Checkpoints:
             "shard": state.shard_number,
             "view": state.view,
             "change": state.change,
-            "acks_received": state.config.acks_received or state.may_lack,
+            "acks_received": self._receiving is state.log or (state.may_lack and state.base is None),
             "oldest": state.reads.oldest,
             "version": state.reads.version,
             "stable": state.log.stable,
