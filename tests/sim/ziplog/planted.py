@@ -151,7 +151,7 @@ def begin_a_view_with_any_member(
 
 
 @planted(Leader, "_may_lack", PLANTED)
-def begin_a_view_with_what_a_restart_has_left(right: Right, self: Leader, config: ShardConfig, member: Any) -> bool:
+def begin_a_view_with_what_a_restart_has_left(right: Right, self: Leader, *arguments: Any) -> bool:
     return False
 
 
