@@ -99,34 +99,20 @@ class Faults(faults.Faults):
         self.world.after(span, lambda _: filters.remove(change) if change in filters else None, None)
 
     def late_epochs(self) -> bool:
-        """A storage server enters epochs and views late, some of them after later ones, or after it has restarted."""
+        """A storage server enters epochs and views late, some of them after later ones, or after it has restarted. Some of
+        its reports arrive as late."""
         process = self._someone("storage")
         if process is None:
             return False
         longest, draw = self._long(), self.draw
+        processes = self.cluster.network.processes
 
         def delay(sender: str, to: str, message: Any) -> Any:
-            if to != process.address or not isinstance(message, Update):
-                return message
-            self.world.after(draw.randint(1, longest), process.deliver, Received(sender, message))
-            return None
-
-        self._filter(delay, self._long())
-        return True
-
-    def late_reports(self) -> bool:
-        """Some reports of a storage server arrive late, after later ones."""
-        process = self._someone("storage")
-        if process is None:
-            return False
-        longest, share, draw = self._long(), self.draw.choice((0.1, 0.5)), self.draw
-        by_address = {one.address: one for one in self.cluster.ordering}
-
-        def delay(sender: str, to: str, message: Any) -> Any:
-            if sender != process.address or not isinstance(message, Report) or draw.random() > share:
-                return message
-            self.world.after(draw.randint(1, longest), by_address[to].deliver, Received(sender, message))
-            return None
+            is_late_report = sender == process.address and isinstance(message, Report) and draw.random() < 0.2
+            if is_late_report or (to == process.address and isinstance(message, Update)):
+                self.world.after(draw.randint(1, longest), processes[to].deliver, Received(sender, message))
+                return None
+            return message
 
         self._filter(delay, self._long())
         return True
@@ -317,7 +303,6 @@ FAULTS: dict[str, Callable[[Any], bool]] = {
     "late freeze": Faults.late_freeze,
     "late epochs": Faults.late_epochs,
     "skipped epochs": Faults.skipped_epochs,
-    "late reports": Faults.late_reports,
     "wrong rates": Faults.wrong_rates,
     "drifting clock": Faults.drifting_clock,
     "flip a bit": Faults.flip_a_bit,
@@ -346,10 +331,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 CHANGES_OF_VIEWS = ("kill storage", "kill primary", "cut off primary", "late freeze", "cut off client", "split partly")
 FOCUSES = (
     Trouble(("cut off primary", "kill primary", "lose disk of a primary", "cut off client"), ()),
-    Trouble(
-        ("cut off from the mms", "slow disk", "late reports", "late freeze"),
-        ("add shard", "finalize shard", "start spare"),
-    ),
+    Trouble(("cut off from the mms", "slow disk"), ("add shard", "finalize shard", "start spare")),
     Trouble(("kill primary", "late freeze", "doubling network", "reordering network"), ("add shard", "finalize shard")),
     Trouble(
         ("lose disk", "lose disk of a primary", "kill storage", "late freeze", "cut off primary"), ("start spare",)
