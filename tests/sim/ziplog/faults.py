@@ -99,8 +99,8 @@ class Faults(faults.Faults):
         self.world.after(span, lambda _: filters.remove(change) if change in filters else None, None)
 
     def late_epochs(self) -> bool:
-        """A storage server enters epochs and views late, some of them after later ones, or after it has restarted. Some of
-        its reports arrive as late."""
+        """A storage server enters epochs and views late, some of them after later ones, or after it has restarted. Some
+        of its reports arrive as late."""
         process = self._someone("storage")
         if process is None:
             return False
