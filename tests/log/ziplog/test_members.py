@@ -182,6 +182,63 @@ def test_no_view_begins_with_a_server_that_was_released_meanwhile() -> None:
     assert state.shards[1] == before
 
 
+def test_a_first_view_that_has_joined_the_set_meanwhile_does_not_end() -> None:
+    """A view of a shard that never had records begins with any server. When this one was proposed, the members had not
+    reported that they were synced: they may have records by now, and are not frozen."""
+    state = MembershipState(20 * MILLISECOND)
+    for number in (1, 2, 3):
+        state.apply(c.Register(NOW, 100 + number, f"s{number}"))
+    state.apply(c.AddShard(NOW, 1, (1, 2)))
+    log = Reporting(state)
+    log.report(1)
+    log.report(3)
+    log.leader.commands.clear()
+    log.leader.on_timer(False, state, NOW)
+    (command,) = log.leader.commands
+    assert command == c.Recover(NOW, 1, 1, 0, (1, 3), is_first=True)
+    synchronize(state)
+    state.apply(c.decode(c.encode(command)))
+    assert state.shards[1].view == 1
+    assert state.shards[1].is_in_set
+
+
+def noted(state: MembershipState) -> list[tuple[int, tuple[int, ...]]]:
+    """The barriers, without those that wait for the members of other shards than the first."""
+    found = [(version, tuple([one for one in servers if one <= 3])) for version, servers in state.barriers]
+    return [barrier for barrier in found if barrier[1]]
+
+
+def test_shards_wait_for_each_server_with_which_the_next_view_of_the_only_shard_may_begin() -> None:
+    """Clients of its set ask for no frontier, so a server that is not frozen may place their records (ZIP-6)."""
+    state = a_log(3)
+    recover(state, 2, 4, 1)
+    assert noted(state) == [(2, (1, 3))]
+    recover(state, 1, 4, 5)
+    assert noted(state) == [(2, (3,))]
+    synchronize(state)
+    assert noted(state) == [], "it is no member any more, and no view begins with it"
+
+
+def test_shards_wait_for_no_other_server_of_a_view_when_clients_ask_a_frozen_one() -> None:
+    state = a_log()
+    state.apply(c.AddShard(NOW, 9, (3, 4)))
+    for server in (3, 4):
+        state.apply(c.Synced(NOW, 2, 1, server))
+    assert state.barriers == [(2, (1, 2))]
+    state.apply(c.Open(NOW, 2))
+    recover(state, 2, 1)
+    assert state.barriers == [(3, (3, 4))]
+
+
+def test_shards_wait_for_no_server_of_a_shard_that_is_drained() -> None:
+    """Its order is complete, and a member has entered the version with which it left."""
+    state = a_log()
+    state.apply(c.FinalizeShard(NOW, 2, 1))
+    assert noted(state) == [(2, (1, 2))]
+    drain(state)
+    assert noted(state) == []
+
+
 def test_a_member_that_has_lost_its_disk_is_not_synced_any_more() -> None:
     """Else the view would be established, and server 1, which has all records, would be wiped (ZIP-10)."""
     state = a_log()
@@ -354,6 +411,29 @@ def test_a_former_member_that_lacks_nothing_returns() -> None:
     assert log.proposed() == []
     later = NOW + 600 * MILLISECOND
     log.leader._reports = {server: (report, later) for server, (report, _) in log.leader._reports.items()}
+    log.leader.on_timer(False, state, later)
+    assert [chosen[0] for chosen in log.proposed()] == [2]
+
+
+def test_late_reports_of_earlier_views_count_for_nothing() -> None:
+    """The servers have been frozen, or have lacked records, before the view that was established last."""
+    state = a_log(3)
+    recover(state, 3, 1, 2)
+    synchronize(state)
+    recover(state, 3, 4, 5)
+    state.apply(c.Register(NOW, 999, "s3"))
+    assert [one.server for one in state.shards[1].former] == [1, 2]
+    log = Reporting(state)
+    log.leader.on_applied(state, NOW)
+    later = NOW + 600 * MILLISECOND
+    for server in (1, 2):
+        log.report(server, is_frozen=True, may_lack=True, view=1, now=later)
+    log.leader.on_timer(False, state, later)
+    assert log.leader.commands == [], "both serve view 2 for all that the leader knows"
+    log.report(1, is_frozen=True, may_lack=True, view=2, now=later)
+    log.leader.on_timer(False, state, later)
+    assert log.proposed() == [], "the other one may have everything"
+    log.report(2, is_frozen=True, view=2, now=later)
     log.leader.on_timer(False, state, later)
     assert [chosen[0] for chosen in log.proposed()] == [2]
 

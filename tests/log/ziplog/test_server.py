@@ -16,6 +16,9 @@ from logdb.log.ziplog.messages import (
     Insert,
     Inserted,
     Member,
+    Pull,
+    ReadError,
+    ReadFailed,
     Replicate,
     Report,
     Sessions,
@@ -26,6 +29,7 @@ from logdb.log.ziplog.messages import (
 from logdb.log.ziplog.records import wrap
 from logdb.log.ziplog.storage import sessions
 from logdb.log.ziplog.storage.config import StorageConfig
+from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
 from logdb.log.ziplog.storage.server import StorageServer
 from tests.harness.script import Script
 
@@ -64,6 +68,7 @@ def in_the_set(config: StorageConfig) -> tuple[Script, Update]:
     shard = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
     update = update._replace(change=6, config=shard)
     script.give("o1", update)
+    script.sync()
     script.take(Report)
     return script, update
 
@@ -79,6 +84,25 @@ def test_a_shard_is_open_when_those_before_it_have_moved_on() -> None:
 
 def insert(sequence: int) -> Insert:
     return Insert(7, 1, 1, sequence, 1, 0, 0, [(1, b"record")])
+
+
+def test_no_restart_forgets_that_records_are_gone() -> None:
+    """The records may go that were trimmed while the server saved a view, but not before it has saved that, too."""
+    script, update = in_the_set(CONFIG)
+    for sequence in (1, 2, 3):
+        script.give("c", insert(sequence)._replace(records=[(1, bytes(GRAIN_BYTES))]))
+        script.sync()
+    placed = [answer.placed[0].gsns[0] for _, answer in script.take(Inserted)]
+    script.give("o1", Freeze(1, 1))
+    again = update.config._replace(view=2, members=(Member(1, "s1", placed[-1], False, True),))  # type: ignore[union-attr]
+    script.give("o1", update._replace(change=7, config=again))
+    script.give("o1", update._replace(change=8, config=again, oldest=placed[-1]))
+    for _ in range(3):
+        script.sync()
+    for _ in range(2):
+        script.give("c", Pull(1, 1, placed[0], None, 1 << 20, 0))
+        assert [answer.why for _, answer in script.take(ReadFailed)] == [ReadError.TRIMMED]
+        script.restart()
 
 
 def test_a_server_acknowledges_what_it_has_synced() -> None:
@@ -131,6 +155,26 @@ def test_a_restarted_server_may_lack_what_it_had_received(config: StorageConfig)
         script.sync()
     _, report = script.take(Report)[-1]
     assert (report.is_synced, report.may_lack) == (True, False)
+
+
+def test_a_restart_before_a_view_joins_the_set_loses_nothing() -> None:
+    """So a later view may begin with this server rather than with one that has lost records (ZIP-12)."""
+    script, _ = a_member(RECEIVING)
+    script.restart()
+    _, report = script.take(Report)[-1]
+    assert (report.view, report.is_frozen, report.may_lack) == (1, True, False)
+
+
+def test_a_server_acknowledges_what_it_has_received_once_it_has_saved_that_it_may_lack_it() -> None:
+    script, update = a_member(RECEIVING)
+    shard = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
+    script.give("o1", update._replace(change=6, config=shard))
+    script.give("c", insert(1))
+    assert script.take(Inserted) == []
+    script.sync()
+    assert len(script.take(Inserted)) == 1
+    script.give("c", insert(2))
+    assert len(script.take(Inserted)) == 1
 
 
 def test_a_new_server_reports_the_change_that_it_is_sent() -> None:

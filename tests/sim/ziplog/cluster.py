@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ from logdb.cores.effects import MILLISECOND, Address
 from logdb.log import paxos
 from logdb.log import requests as calls
 from logdb.log.paxos import records as paxos_records
-from logdb.log.ziplog.messages import View
+from logdb.log.ziplog.messages import Member, ShardConfig, View
 from logdb.log.ziplog.mms.config import MmsConfig
 from logdb.log.ziplog.mms.replica import MmsReplica
 from logdb.log.ziplog.records import header
@@ -122,6 +123,8 @@ class Cluster(cluster.Cluster):
         self._seen: dict[Address, tuple[int, int, int]] = {}
         self.lost: set[int] = set()
         self._losses = Losses()
+        self._sets: dict[int, tuple[ShardConfig, ...]] = {}
+        self._drained: set[int] = set()
         super().__init__(world, shape, tuple(f"ordering-{number}" for number in range(1, shape.replicas + 1)))
 
     def add_servers(self) -> None:
@@ -183,9 +186,11 @@ class Cluster(cluster.Cluster):
         self._seen[process.address] = core.slot, 0, 0
         if core.slot > self._slot:
             self.world.counts["set of shards changed"] += core.state.epoch.version != self._version
-            before = self.state.shards if self.state is not None else {}
+            before, opened = (self.state.shards, self.state.opened) if self.state is not None else ({}, 0)
             self._slot, self._version = core.slot, core.state.epoch.version
             self.state = type(core.state).from_bytes(self._slots[core.slot])
+            self._check_sources(before)
+            self._check_opened(opened)
             for config in self.state.shards.values():
                 self._losses.note_view(config)
             for shard, config in before.items():
@@ -194,6 +199,41 @@ class Cluster(cluster.Cluster):
                 self.world.counts["members of a drained shard changed"] += bool(
                     now is not None and config.is_drained and now.view > config.view
                 )
+
+    def _serving(self, member: Member, config: ShardConfig) -> Any:
+        """The state of a member that serves this view of its shard; None if it does not."""
+        process = next(one for one in self.storage if one.address == member.address)
+        state = process.core.state if process.core is not None else None
+        is_serving = state is not None and state.number == member.server and state.serves(config.shard, config.view)
+        return state if is_serving else None
+
+    def _check_sources(self, before: Mapping[int, ShardConfig]) -> None:
+        """Check that a view begins with a frozen server (ZIP-8)."""
+        for shard, config in self.state.shards.items():
+            old = before.get(shard)
+            if old is not None and old.view < config.view and old.has_records:
+                source = config.members[0]
+                if any(self._serving(source, config._replace(view=view)) for view in range(1, config.view)):
+                    raise Failure("ZIP-8: a view begins with a frozen server", f"{source}, {config}")
+
+    def _check_opened(self, before: int) -> None:
+        """Check that shards are open when those before them have moved on (ZIP-6): of each view of the set before, a
+        member has entered a later one, or is frozen; if it is the only one, so is each server with which a view may
+        begin."""
+        state = self.state
+        self._drained.update([one.shard for one in state.shards.values() if one.is_drained])
+        self._sets[state.epoch.version] = tuple([one for one in state.shards.values() if one.is_in_set])
+        for version in range(before + 1, state.opened + 1):
+            configs = self._sets.get(version - 1, ())
+            for old in configs:
+                now = state.shards.get(old.shard)
+                if now is None or old.shard in self._drained:
+                    continue  # its order is complete
+                complete = {one.server for one in (*now.members, *now.former) if one.is_complete}
+                serving = {one.server: self._serving(one, old) for one in old.members}
+                behind = {server for server, one in serving.items() if one and one.epoch.version < version}
+                if len(behind) == len(old.members) or (len(configs) == 1 and behind & complete):
+                    raise Failure("ZIP-6: shards open when others have moved on", f"{version}: {behind} of {old}")
 
     def _check_stable(self, process: Process) -> None:
         """Check that stable records are the same at all servers (ZIP-4), and on one shard (ZIP-1)."""

@@ -99,17 +99,20 @@ class Faults(faults.Faults):
         self.world.after(span, lambda _: filters.remove(change) if change in filters else None, None)
 
     def late_epochs(self) -> bool:
-        """A storage server enters epochs and views late, some of them after later ones, or after it has restarted."""
+        """A storage server enters epochs and views late, some of them after later ones, or after it has restarted. Some
+        of its reports arrive as late."""
         process = self._someone("storage")
         if process is None:
             return False
         longest, draw = self._long(), self.draw
+        processes = self.cluster.network.processes
 
         def delay(sender: str, to: str, message: Any) -> Any:
-            if to != process.address or not isinstance(message, Update):
-                return message
-            self.world.after(draw.randint(1, longest), process.deliver, Received(sender, message))
-            return None
+            is_late_report = sender == process.address and isinstance(message, Report) and draw.random() < 0.2
+            if is_late_report or (to == process.address and isinstance(message, Update)):
+                self.world.after(draw.randint(1, longest), processes[to].deliver, Received(sender, message))
+                return None
+            return message
 
         self._filter(delay, self._long())
         return True

@@ -69,13 +69,15 @@ class Trim(NamedTuple):
 
 
 class Recover(NamedTuple):
-    """Begin the next view of a shard with what `source` has. `stable`: as it reported. `members`: the source first."""
+    """Begin the next view of a shard with what its source has. `stable`: as it reported. `members`: the source first.
+    `is_first`: the source need not be frozen, since the shard has not been in the set yet."""
 
     time: int
     shard: int
     view: int
     stable: int
     members: tuple[int, ...]
+    is_first: bool = False
 
 
 class Synced(NamedTuple):

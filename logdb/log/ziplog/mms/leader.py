@@ -117,7 +117,7 @@ class Leader:
             self._propose(("drained", config.shard), c.Drained(now, *config[:2]), now)
         if report.is_frozen:
             self._recover(config, report, server.server, state, now)
-        elif report.suspects and (config.is_in_set or self._is_noted(config, state)):
+        elif report.suspects and (config.is_in_set or (config.is_established and self._is_noted(config, state))):
             self._freeze(config)
         self._open(state, now)
 
@@ -193,19 +193,29 @@ class Leader:
         complete = [one for one in (*config.members, *config.former) if one.is_complete]
         if config.has_records and not config.is_drained:
             having = [
-                one for one in complete if not self._may_lack(config, one) and not state.servers[one.server].is_gone
+                one
+                for one in complete
+                if not self._may_lack(config, one, state) and not state.servers[one.server].is_gone
             ]
             complete = having or complete
         return [one.server for one in complete]
 
-    def _may_lack(self, config: ShardConfig, member: Member) -> bool:
+    def _report_of(self, server: int, state: MembershipState) -> Report | None:
+        """The report of a complete server; None if it has sent none since the last view of its shard was established.
+        An earlier one that comes late says nothing: the server has served that view since."""
+        report = self._reports[server][0] if server in self._reports else None
+        if report is None or report.shard != state.servers[server].shard:
+            return None
+        return report if report.view >= state.established.get(report.shard, 0) else None
+
+    def _may_lack(self, config: ShardConfig, member: Member, state: MembershipState) -> bool:
         """Whether a complete server may lack records that it has acknowledged. Nothing is acknowledged in a view before
         it is established, and what it begins with is durable at its source, and at members that are synced. A member
         that has not reported in this view may yet turn out to have everything."""
         is_former = member in config.former  # `is_synced` says then that it was synced in an earlier view
         if not config.is_established and not is_former and (member is config.members[0] or member.is_synced):
             return False
-        report = self._reports[member.server][0] if member.server in self._reports else None
+        report = self._report_of(member.server, state)
         return report is not None and report.may_lack and (report.view == config.view or is_former)
 
     @staticmethod
@@ -220,7 +230,7 @@ class Leader:
         """Begin the next view of a shard that never had records, with any servers that answer."""
         chosen = [*alive, *self._spares(state, now)][: len(config.members)]
         if len(chosen) == len(config.members):
-            command = c.Recover(now, config.shard, config.view, 0, tuple(chosen))
+            command = c.Recover(now, config.shard, config.view, 0, tuple(chosen), is_first=True)
             self._propose(("recover", config.shard, config.view), command, now)
 
     def _open(self, state: MembershipState, now: int) -> None:
@@ -233,16 +243,13 @@ class Leader:
         if passed:
             self._propose(("open", passed), c.Open(now, passed), now)
 
-    def _has_entered(self, number: int, version: int, state: MembershipState) -> bool:
-        """Whether a noted server has entered a version; or it cannot serve the view any more in which it was noted, or
-        another member of that view, which is over, is frozen."""
-        server = state.servers.get(number)
-        if server is None or server.is_gone:
+    def _has_entered(self, server: int, version: int, state: MembershipState) -> bool:
+        """Whether a noted server has entered a version; or it cannot serve the view any more in which it was noted."""
+        found = state.servers.get(server)
+        if found is None or found.is_gone:
             return True
-        config = state.shards.get(server.shard)
-        members = [one.server for one in config.members] if config is not None and config.is_drained else [number]
-        reports = [self._reports[one][0] for one in members if one in self._reports]
-        return any(one.is_frozen or (one.server == number and one.version >= version) for one in reports)
+        report = self._report_of(server, state)
+        return report is not None and (report.is_frozen or report.version >= version)
 
     # ---- epochs
 
@@ -299,8 +306,8 @@ class Leader:
     def _return(self, config: ShardConfig, former: list[int], state: MembershipState, now: int) -> None:
         """Begin the next view with a server that was replaced: no complete member of this one answers."""
         for server in former:
-            report = self._reports[server][0]
-            if report.is_frozen and now >= self._began_at + self._config.suspect_after_ns:
+            report = self._report_of(server, state)
+            if report is not None and report.is_frozen and now >= self._began_at + self._config.suspect_after_ns:
                 self._recover(config, report, server, state, now)
                 return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
@@ -51,9 +52,10 @@ class MemberChange(NamedTuple):
 
 class MembershipState:
     """The state after a command. `change`: how many commands have changed the configuration or the epoch. `barriers`:
-    (version, the numbers of the servers that have to enter it before shards that joined in it are opened). `changing`:
-    by shard, the change of its members that its next view carries out. `lost`: the nonces of all disks that are lost,
-    also of servers that were removed since (ZIP-11)."""
+    (version, the numbers of the servers that have to enter it before shards that joined in it are opened).
+    `established`: by shard, its last view that was established. `changing`: by shard, the change of its members that
+    its next view carries out. `lost`: the nonces of all disks that are lost, also of servers that were removed since
+    (ZIP-11)."""
 
     def __init__(self, interval_ns: int) -> None:
         self.interval_ns = interval_ns
@@ -64,6 +66,7 @@ class MembershipState:
         self.epoch = NO_EPOCH
         self.rates: dict[int, int] = {}
         self.barriers: list[tuple[int, tuple[int, ...]]] = []
+        self.established: dict[int, int] = {}
         self.changing: dict[int, MemberChange] = {}
         self.results: dict[int, Result] = {}
         self.lost: list[int] = []
@@ -106,6 +109,7 @@ class MembershipState:
                 config = self.shards.get(shard)
                 if config is not None and config.view == view and config.is_draining and not config.joining:
                     self.shards[shard] = config._replace(is_drained=True)
+                    self._let_pass({member.server for member in config.members})
                     self._remove_trimmed()
             case c.NextEpoch(time, rates):
                 self.rates = dict(rates)
@@ -191,6 +195,7 @@ class MembershipState:
 
     def _release(self, number: int) -> None:
         """A server does not belong to its shard any more: it becomes a spare, on an empty disk."""
+        self._let_pass({number})
         server = self.servers[number]
         server.shard = 0
         if server.is_gone:
@@ -224,6 +229,7 @@ class MembershipState:
         """Remove drained shards all of whose records are trimmed: their servers become spares."""
         for config in [one for one in self.shards.values() if one.is_drained and self._is_trimmed(one)]:
             del self.shards[config.shard]
+            self.established.pop(config.shard, None)
             for member in (*config.members, *config.former):
                 self._release(member.server)
             change = self.changing.pop(config.shard, None)
@@ -242,8 +248,8 @@ class MembershipState:
         return shard, ""
 
     def _recover(self, command: c.Recover) -> Result | None:
-        """Begin a view. A frozen member stands for its view in all barriers. Complete servers that are left out stay
-        until the view is established (ZIP-10). A drained shard begins one only to change its members.
+        """Begin a view. Complete servers that are left out stay until the view is established (ZIP-10). A drained shard
+        begins one only to change its members.
 
         Returns the result of the operator's change that the view carries out.
         """
@@ -259,12 +265,13 @@ class MembershipState:
             return None  # the view was established meanwhile, and has released it
         if source in before and self.servers[source].is_gone:
             return None
+        if config.has_records and command.is_first:
+            return None  # the shard has joined the set meanwhile, and the source is not frozen
         assert not config.has_records or before[source].is_complete, "ZIP-8: the source lacks records"
-        barriers = [(version, tuple([one for one in noted if one not in before])) for version, noted in self.barriers]
+        barriers = [(version, still_awaited(noted, source, before)) for version, noted in self.barriers]
         self.barriers = [barrier for barrier in barriers if barrier[1]]
         if config.is_in_set:
-            noted = tuple([one for one in self._set_members() if one not in before])
-            self._leave(config, command.time, noted)
+            self._leave(config, command.time, still_awaited(self._set_members(), source, before))
             config = self.shards[shard]
         cut = max(config.bound - 1, command.stable) if config.is_drained else command.stable
         complete = {number for number, member in before.items() if member.is_complete}
@@ -292,6 +299,11 @@ class MembershipState:
         )
         return self._members_changed(config, command.members)
 
+    def _let_pass(self, servers: Collection[int]) -> None:
+        """Wait in no barrier for these servers any more."""
+        barriers = [(version, tuple([one for one in noted if one not in servers])) for version, noted in self.barriers]
+        self.barriers = [barrier for barrier in barriers if barrier[1]]
+
     def _members_changed(self, before: ShardConfig, members: tuple[int, ...]) -> Result | None:
         """A view has begun. Returns the result of the operator's change of the members, if there was one."""
         change = self.changing.pop(before.shard, None)
@@ -313,8 +325,11 @@ class MembershipState:
                 for one in config.members
             ]
         )
+        was_established = config.is_established
         config = config._replace(members=members)
-        if config.is_established:
+        if config.is_established and not was_established:
+            self.established[config.shard] = config.view
+            self._let_pass({member.server for member in members})  # none of them serves an earlier view
             for member in config.former:
                 self._release(member.server)
             config = config._replace(former=())
@@ -377,6 +392,7 @@ class MembershipState:
             state.epoch = Epoch(version, base, end, tuple([Share(*share) for share in shares]))
             state.rates = {int(shard): rate for shard, rate in saved["rates"].items()}
             state.barriers = [(version, tuple(noted)) for version, noted in saved["barriers"]]
+            state.established = {int(shard): view for shard, view in state.established.items()}
             state.changing = {int(shard): MemberChange(*fields) for shard, fields in saved["changing"].items()}
             state.results = {int(number): Result(*fields) for number, fields in saved["results"].items()}
         except (ValueError, TypeError, KeyError) as error:
@@ -393,9 +409,19 @@ class MembershipState:
         owners = [one.server for config in self.shards.values() for one in (*config.members, *config.former)]
         assert len(owners) == len(set(owners)), "a server is in two shards"
         assert self.changing.keys() <= self.shards.keys(), "a shard that was removed is being changed"
+        assert self.established.keys() <= self.shards.keys()
+        assert {one for _, noted in self.barriers for one in noted} <= set(owners), "ZIP-6: a spare server is noted"
         assert {one.shard for one in self.epoch.shares} == {
             config.shard for config in self.shards.values() if config.is_in_set
         }, "ZIP-1: the epoch has other shards than the set"
+
+
+def still_awaited(noted: tuple[int, ...], source: int, before: Collection[int]) -> tuple[int, ...]:
+    """The noted servers for which shards that join must still wait, when `source` of a shard with the complete servers
+    `before` is frozen. It stands for its view with clients that ask all members of several shards. Of a set with one
+    shard they ask none, and any other complete server may yet place records that a later view begins with (ZIP-6)."""
+    has_others = any(one not in before for one in noted)
+    return tuple([one for one in noted if one != source and not (has_others and one in before)])
 
 
 def config_of(fields: list[Any]) -> ShardConfig:

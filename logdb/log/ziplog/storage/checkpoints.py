@@ -11,6 +11,7 @@ from typing import Final
 from logdb.cores.effects import Create, Journal, Persist, Trim
 from logdb.log.ziplog.storage.member_state import MemberState
 from logdb.log.ziplog.storage.sessions import Sessions
+from logdb.log.ziplog.storage.shard_log import ShardLog
 
 META: Final = "meta"
 SAVED: Final = 1
@@ -29,6 +30,7 @@ class Checkpoints:
         self._end = 1
         self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()
         self._captured: tuple[int, bytes, int] | None = None
+        self._receiving: ShardLog | None = None
         self._has_journal = META in journals
         self._load(journals)
 
@@ -57,9 +59,14 @@ class Checkpoints:
             self.save(ignore_time)
 
     def save(self, then: Callable[[int], None]) -> None:
-        """Save the present state, and act once it is on the medium."""
+        """Save the present state, and act once it is on the medium. Trimmed records are removed behind that."""
         self._captured = None
-        self._write(self._to_bytes(), then)
+        self._state.unsaved_bytes = 0
+        self._write(self._to_bytes(), partial(self._saved, self._state.reads.oldest, then))
+
+    def _saved(self, oldest: int, then: Callable[[int], None], now: int) -> None:
+        then(now)
+        self._trim(oldest, now)
 
     def cancel(self) -> None:
         """The state that waits for its records to be durable is not that of the next view."""
@@ -71,6 +78,7 @@ class Checkpoints:
         state = self._state
         if not state.view or state.base is not None:
             return
+        self._save_if_receiving()
         if self._captured is None and state.unsaved_bytes > state.config.checkpoint_bytes:
             state.unsaved_bytes = 0
             self._captured = state.log.end, self._to_bytes(), state.reads.oldest
@@ -79,9 +87,23 @@ class Checkpoints:
             self._captured = None
             self._write(saved, partial(self._trim, oldest))
 
+    def _save_if_receiving(self) -> None:
+        """Acknowledge what this server has only received, once it is saved that it may lack records after a restart.
+        Until a view is in the set, nothing is acknowledged in it, and a restart loses nothing (ZIP-12)."""
+        state, config = self._state, self._state.shard
+        is_in_set = config is not None and config.view == state.view and config.is_in_set
+        if state.config.acks_received and is_in_set and state.is_serving and self._receiving is not state.log:
+            self._receiving = state.log
+            self.save(partial(self._acknowledge_received, state.log))
+
+    def _acknowledge_received(self, log: ShardLog, now: int) -> None:
+        log.acks_received = True
+
     def _trim(self, oldest: int, now: int) -> None:
-        if self._state.base is None:
-            self._state.log.store.trim(oldest)
+        """Remove records, but none that another member may yet copy which does not know that they are trimmed."""
+        state = self._state
+        if state.base is None and (state.primary is None or state.primary.is_established):
+            state.log.store.trim(oldest)
 
     def _write(self, saved: bytes, then: Callable[[int], None]) -> None:
         self._state.out.append(Persist(META, self._end, [(SAVED, saved)]))
@@ -102,7 +124,7 @@ class Checkpoints:
             "shard": state.shard_number,
             "view": state.view,
             "change": state.change,
-            "acks_received": state.config.acks_received or state.may_lack,
+            "acks_received": self._receiving is state.log or (state.may_lack and state.base is None),
             "oldest": state.reads.oldest,
             "version": state.reads.version,
             "stable": state.log.stable,

@@ -38,7 +38,7 @@ class MemberState:
         self.number = self.change = self.shard_number = self.view = 0
         self.update: Update | None = None
         self.shard: ShardConfig | None = None
-        self.log = ShardLog(self.out, config.cache_bytes, acks_received=config.acks_received)
+        self.log = ShardLog(self.out, config.cache_bytes)
         self.base: ShardLog | None = None
         self.reads = ReadServer(self.out)
         self.is_frozen = self.is_synced = self.may_lack = False

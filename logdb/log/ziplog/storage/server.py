@@ -194,11 +194,15 @@ class StorageServer:
             state.out.append(Stop("this server was replaced, and becomes a spare one", wipe=True))
             return
         state.shard = config
+        may_trim = update.oldest > state.reads.oldest
         if config is not None and state.primary is not None and config.view == state.view:
+            was_established = state.primary.is_established
             state.primary.note(config)
+            may_trim |= state.primary.is_established and not was_established
+        if may_trim:
+            state.unsaved_bytes += state.config.checkpoint_bytes + 1
         if update.oldest > state.reads.oldest:
             state.reads.oldest = update.oldest
-            state.unsaved_bytes += state.config.checkpoint_bytes + 1
             if state.view:
                 state.reads.wake(state.log)
         self._views.follow(now)

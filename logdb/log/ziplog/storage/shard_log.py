@@ -59,11 +59,11 @@ class ShardLog:
     """`end`: the order covers all GSNs up to it, durably up to `durable`, on all members up to `stable`.
 
     `frontier`: no record is placed at or below it. `last`: the largest GSN that a record was given here.
-    `acks_received`: see `StorageConfig`.
+    `acks_received`: it acknowledges records that are not synced yet.
     """
 
-    def __init__(self, out: list[Effect], cache_bytes: int, *, acks_received: bool = False) -> None:
-        self._out, self._cache_bytes, self._acks_received = out, cache_bytes, acks_received
+    def __init__(self, out: list[Effect], cache_bytes: int) -> None:
+        self._out, self._cache_bytes, self.acks_received = out, cache_bytes, False
         self.store = LogStore(out, cache_bytes)
         self.sessions = Sessions()
         self.end = self.frontier = self.durable = self.stable = self.last = 0
@@ -147,7 +147,7 @@ class ShardLog:
 
         This log stays as it is, in memory and on disk, until one of both drops its journals (ZIP-10).
         """
-        log = ShardLog(self._out, self._cache_bytes, acks_received=self._acks_received)
+        log = ShardLog(self._out, self._cache_bytes)
         log.store, log.sessions = self.store.copy(), sessions
         log.store.begin(journals[0], start)
         log._journal = journals[1]
@@ -200,7 +200,7 @@ class ShardLog:
         """Send the acknowledgement of what was written to a journal: once all of that is on the medium, unless this
         server acknowledges what it has received."""
         end = self._next_place if journal == self._journal else self.store.segments[-1].end
-        if self._acks_received or self._durable_before.get(journal, 1) >= end:
+        if self.acks_received or self._durable_before.get(journal, 1) >= end:
             self._out.append(effect)
         else:
             self._held.setdefault(journal, deque()).append((end, effect))

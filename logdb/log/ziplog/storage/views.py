@@ -99,13 +99,11 @@ class Views:
         state.base.drop_journals(state.log)
         state.base = None
         state.is_synced, state.may_lack = True, False
-        state.log.store.trim(state.reads.oldest)
 
     def _begin(self, config: ShardConfig, now: int) -> None:
         """Take part in a view."""
         state = self._state
         state.shard_number, state.view, state.is_frozen = config.shard, config.view, False
-        state.unsaved_bytes = 0
         state.must_report = True
         self._backup.begin_view(now)
         self.follow(now)
