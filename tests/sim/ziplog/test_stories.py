@@ -128,8 +128,8 @@ def test_a_shard_that_joins_does_not_wait_for_a_member_that_was_replaced() -> No
 
 
 def test_a_late_report_of_a_frozen_server_opens_no_shard() -> None:
-    """It was frozen in an earlier view. It is the primary of this one, and has not entered the set with the new shard:
-    a client of the earlier set, which asks for no frontier, goes on inserting there (ZIP-6)."""
+    """The server was frozen in an earlier view. It is the primary of this one, and has not entered the set with the new
+    shard: a client of the earlier set, which asks for no frontier, goes on inserting there (ZIP-6)."""
     story = Story(spares=2)
     primary, mms = story.member(0), story.cluster.ordering[0]
     late: list[Report] = []
