@@ -42,8 +42,11 @@ class PendingAnswers:
         if len(self.tasks) >= MAX_WAITING or user.waiting >= USER_STREAMS * MAX_WAITING or not self._has_room(kept):
             answer.close()
             mine = f"{len(self.tasks):,} requests of this client wait already ({self._bytes:,} bytes)"
-            all_ = f"{user.waiting:,} of its user ({user.waiting_bytes:,} bytes)"
-            raise Unavailable(f"{mine}, and {all_}; ask again when some are answered")
+            of_user = f"{user.waiting:,} of its user ({user.waiting_bytes:,} bytes)"
+            raise Unavailable(f"{mine}, and {of_user}; ask again when some are answered")
+        if not self._share.may_wait(kept):
+            answer.close()
+            raise Unavailable("too many requests of all clients wait already; ask again when some are answered")
 
         async def answered() -> None:
             try:
@@ -68,8 +71,7 @@ class PendingAnswers:
 
     def _count(self, requests: int, kept: int) -> None:
         self._bytes += kept
-        self._user.waiting += requests
-        self._user.waiting_bytes += kept
+        self._share.count_waiting(self._user, requests, kept)
 
     def _ended(self, kept: int, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

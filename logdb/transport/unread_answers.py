@@ -1,4 +1,4 @@
-"""Limits of the answers that a server keeps because their clients have not read them yet."""
+"""Limits of what a server keeps for its clients: answers that they have not read yet, and requests that wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ STREAM_BYTES: Final = 8 << 20
 """Maximum size of the unread answers of one stream; above it, the stream's next request waits."""
 ALL_BYTES: Final = 256 << 20
 """The same for all streams together; a stream without unread answers may get one up to twice this size."""
+ALL_WAITING_BYTES: Final = 512 << 20
+"""Maximum size of what waiting requests of all streams keep; at most twice that, since each user may have its part."""
+WAITING_BYTES: Final = 4 << 10
+"""Size of a waiting request beside what it keeps, for this limit."""
 USER_STREAMS: Final = 8
 """The streams of one user together have the limits of this many streams, and one turn."""
 TURN_S: Final = 0.002
@@ -65,10 +69,11 @@ class UserQuota:
 
 
 class UnreadAnswers:
-    """The unread answers of all streams of a server, `bytes` in total."""
+    """The unread answers of all streams of a server, `bytes` in total, and the `waiting_bytes` of requests that have no
+    answer yet."""
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes = self.waiting_bytes = 0
         self._freed = DurabilityNotifier()
         self._shares: set[StreamAnswers] = set()
         self._users: dict[str, UserQuota] = {}
@@ -180,6 +185,19 @@ class StreamAnswers:
         if self.bytes:
             return self.bytes < most and user < USER_STREAMS * most and total < ALL_BYTES
         return user < 2 * USER_STREAMS * most and total < 2 * ALL_BYTES
+
+    def may_wait(self, kept: int) -> bool:
+        """Whether the server has room for a waiting request that keeps this number of bytes, or its user has less than
+        an equal part of all."""
+        user = self.user.waiting * WAITING_BYTES + self.user.waiting_bytes
+        size, part = WAITING_BYTES + kept, ALL_WAITING_BYTES // max(1, self._answers.users)
+        return self._answers.waiting_bytes + size <= ALL_WAITING_BYTES or user + size <= part
+
+    def count_waiting(self, user: UserQuota, requests: int, kept: int) -> None:
+        """Count requests of this user that wait, with what they keep, or no longer wait."""
+        user.waiting += requests
+        user.waiting_bytes += kept
+        self._answers.waiting_bytes += requests * WAITING_BYTES + kept
 
     async def until_room(self) -> None:
         """Wait until the stream may get another answer."""

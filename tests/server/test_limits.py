@@ -326,6 +326,30 @@ def test_bytes_of_requests_that_wait(users: tuple[Served, str, str], monkeypatch
     run(test())
 
 
+def test_bytes_of_the_waiting_requests_of_all_users(
+    users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user may use what is left, and another one has its part all the same."""
+    served, ada, bob = users
+    kept = watch(bytes(1_000)).watch.ByteSize() + KEY_BYTES + unread_answers.WAITING_BYTES
+    monkeypatch.setattr(unread_answers, "ALL_WAITING_BYTES", 4 * kept)
+
+    async def test() -> None:
+        async with Raw(served.address, ada) as one, Raw(served.address, bob) as other:
+            for raw, count in ((one, 4), (other, 2)):
+                await raw.send(*[watch(bytes(1_000), number=number) for number in range(1, count + 1)])
+                (answer,) = await raw.ask(watch(bytes(1_000), number=9))
+                assert answer.failure.kind == "Unavailable"
+                assert "requests of all clients wait" in answer.failure.message
+            await other.ask(pb.Request(id=10, write=put(bytes(1_000), b"v", 1).write))  # this ends the watches
+            await one.answers(4)
+            await one.send(watch(bytes(1_000), number=1))
+            await one.ask(pb.Request(id=3, get=get(b"k").get))
+            assert served.server.load().waiting == 1
+
+    run(test())
+
+
 def begin(lease: int) -> pb.Request:
     return pb.Request(begin=pb.Begin(lease=lease, key=b"k"))
 
