@@ -25,7 +25,10 @@ NAMES = [*(workload.name for workload in WORKLOADS), "open"]
 QUICK_RUN = click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 SCRATCH = click.option(
-    "--dir", "scratch", type=click.Path(path_type=Path), help="Where to put databases and journals (on a real disk)."
+    "--dir",
+    "scratch",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="An existing directory, on a real disk, for databases and journals.",
 )
 
 
