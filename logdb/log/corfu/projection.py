@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from logdb.cores.effects import SECOND, Address
@@ -131,10 +132,7 @@ class ShardConfig(NamedTuple):
 
     def upstream(self, server: int, position: int) -> tuple[Unit, ...]:
         """The units before the unit `server` in the chain of a position; none: it is the head."""
-        chain = self.chain(position)
-        before = [unit.server for unit in self.units]
-        before = before[: before.index(server)] if server in before else before
-        return tuple([unit for unit in chain if unit.server in before])
+        return tuple(takewhile(lambda unit: unit.server != server, self.chain(position)))
 
     def chain(self, position: int) -> tuple[Unit, ...]:
         """The units that have, or get, the entry at a position, from head to tail. If no unit of the chain has it, the

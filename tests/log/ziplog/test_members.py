@@ -216,7 +216,7 @@ def test_shards_wait_for_each_server_with_which_the_next_view_of_the_only_shard_
     recover(state, 1, 4, 5)
     assert noted(state) == [(2, (3,))]
     synchronize(state)
-    assert noted(state) == [], "it is no member any more, and no view begins with it"
+    assert noted(state) == [], "a server that has left the view, and that no view begins with"
 
 
 def test_shards_wait_for_no_other_server_of_a_view_when_clients_ask_a_frozen_one() -> None:

@@ -216,7 +216,7 @@ class Leader:
                 continue  # nothing else can be changed for it
             if any(self._is_wrong(unit, state, now) for unit in config.units):
                 return True
-            if kept and any(unit.is_leaving and unit not in kept for unit in config.units):
+            if kept and any(unit.server in living and unit not in kept for unit in config.units):
                 return True
             if len(config.members) < config.size and spares:
                 return True
