@@ -439,8 +439,8 @@ class KeyMap:
     def _batch(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None, bytes | None]:
-        """About `max_rows` rows of `scan`, the last key that was looked at, and, if that is None, where to continue: the
-        start of the rest of the range, or its end when `reverse`. Both are None if nothing is left."""
+        """About `max_rows` rows of `scan`, the last key that was looked at, and, if that is None, where to continue:
+        the start of the rest of the range, or its end when `reverse`. Both are None if nothing is left."""
         # Hot for short scans: no closure, no list that stays empty.
         deletions = self.deletions
         deleted, low, high = 0, start, end
