@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -110,8 +111,9 @@ def _toctree(caption: str, pages: tuple[str, ...]) -> str:
 def render(sources: Path, results: Path) -> None:
     """Write the pages of a folder as HTML. Raises SystemExit if there is a warning."""
     trees = results.parent / "doctrees"
-    app = Sphinx(sources, None, results, trees, "html", SETTINGS, None, sys.stderr, warningiserror=True)
-    app.build()
+    with patch_docutils(), docutils_namespace():  # a second site in one process is no warning
+        app = Sphinx(sources, None, results, trees, "html", SETTINGS, None, sys.stderr, warningiserror=True)
+        app.build()
     if app.statuscode:
         raise SystemExit("the documentation has warnings (above), which are errors")
 

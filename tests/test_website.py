@@ -32,3 +32,5 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, link: str, capsys: pytest
     with pytest.raises(SystemExit, match="has warnings"):
         website.render(sources, tmp_path / "results")
     assert "missing" in capsys.readouterr().err
+    (sources / "README.md").write_text("# Title\n")
+    website.render(sources, tmp_path / "results")
