@@ -40,10 +40,6 @@ STRAY = (LogDBError, LogFailed, TimeoutError, OSError, ValueError)
 """The errors that an operator may get during faults."""
 
 
-FAILURES = 1
-"""A shard survives the loss of this many servers."""
-
-
 @dataclass(frozen=True)
 class Setting:
     """The servers and clients of a round. `ordering`: number of founders, 0: one server of a directory. `storage`
@@ -121,6 +117,7 @@ class Round:
         self._follower: Follower | None = None
         self._change: threading.Thread | None = None
         self._lost: set[int] = set()
+        self._weak: set[int] = set()
         self._wiped_founders = {process.name for process in self.servers.having("founder")}
         self._clients = 0
 
@@ -332,23 +329,14 @@ class Round:
     # ---- wiping: no more than the protocol survives
 
     def _is_careful(self, role: str, kind: str) -> bool:
-        """While a shard has lost a member for good, no other storage server may be suspected; nor when failures
-        finalize shards and no fresh servers are left for new ones."""
-        if not self._has(role, "storage") and kind not in ("split", "black_out"):
+        """Where failures finalize shards, no storage server may be suspected when no fresh servers are left for new
+        shards."""
+        if not self._has(role, "storage") and kind not in ("split", "blackout"):
             return False
-        if self.setting.failing.finalizes and all(process.lives for process in self.servers.having("storage")):
-            return True
-        if not self._lost or kind == "black_out":
-            return False
-        view = self._view()
-        return view is None or any(map(self._is_weak, view.shards))
-
-    def _is_weak(self, config: ConfiguredShard) -> bool:
-        lost = any(member.server in self._lost for member in config.members)
-        return config.state is not ShardState.FINALIZED and bool(lost or config.joining)
+        return self.setting.failing.finalizes and all(process.lives for process in self.servers.having("storage"))
 
     def _wipes(self, target: Process) -> bool:
-        """Whether other servers without a fault hold all its records. If so, it counts as lost from now on."""
+        """Whether other servers hold all its records. If so, it counts as lost from now on."""
         checks = {"mapping": self._wipes_map, "founder": self._wipes_replica, "storage": self._wipes_records}
         return all(check(target) for trait, check in checks.items() if self._has(target.role, trait))
 
@@ -357,22 +345,29 @@ class Round:
         return any(process.ready and process.name not in self._active for process in others)
 
     def _wipes_records(self, target: Process) -> bool:
+        """Whether none of its shards is weak: lacks a disk that was lost. Servers with other faults do not count, since
+        they have their disks, and keep what they have until others have it."""
         view = self._view()
-        if view is None or any(self._has(self.servers.roles[name], "storage") for name in self._active):
+        if view is None or any(what == "wipe" for _, what, _ in self._active.values()):
             return False
-        if any(what in ("split", "isolate", "cut_one_way") for _, what, _ in self._active.values()):
-            return False
-        address, mine = self.servers.address(target.name), set()
+        self._weak = {config.shard for config in view.shards if config.shard in self._weak and self._is_weak(config)}
+        address = self.servers.address(target.name)
+        shards, servers = set(), set()
         for config in view.shards:
-            ids = {member.server for member in config.members if location_of(member.address) == address} - self._lost
-            mine |= ids
-            lost = {member.server for member in config.members} & (self._lost | ids)
-            if ids and (len(lost) > FAILURES or config.joining):
-                return False
-        if any(map(self._is_weak, view.shards)):
+            for server in {*config.holders, *config.replaced}:
+                if location_of(server.address) == address and server.server not in self._lost:
+                    shards.add(config.shard)
+                    servers.add(server.server)
+        if shards & self._weak:
             return False
-        self._lost |= mine
+        if not shards and any(config.joining for config in view.shards):
+            return False  # it may have left one of these, and have what the joining server lacks
+        self._lost |= servers
+        self._weak |= shards
         return True
+
+    def _is_weak(self, config: ConfiguredShard) -> bool:
+        return bool(config.joining) or any(member.server in self._lost for member in config.members)
 
     def _wipes_replica(self, target: Process) -> bool:
         """Whether more than half of the founders keep their promises. If so, this one counts as wiped until it has
@@ -437,7 +432,7 @@ class Round:
             shard, grace = self.draw.choice(live).shard, self.draw.choice((0, 0, 10))
             finalize = functools.partial(self._log.finalize_shard, shard, grace)
             choices.append((FinalizeShard, "finalize shard", finalize))
-        if live and view.spares and not self._lost:
+        if live and view.spares:
             member = self.draw.choice(self.draw.choice(live).members)
             replace = functools.partial(self._log.replace_server, member.server)
             choices.append((ReplaceServer, "replace server", replace))
