@@ -26,7 +26,7 @@ def options(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The subcommand of `logdb` in these words, and its options. Raises if the command does not accept them."""
     command: click.Command = cli
     path: list[str] = []
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)  # click keeps the help option that a command has first
     while isinstance(command, click.Group) and words and (found := command.get_command(context, words[0])):
         path.append(words[0])
         command = found
