@@ -15,7 +15,7 @@ import logdb
 from logdb import Database
 from spark_export import remote_source, servers
 from spark_export.decoding import EVERYTHING, decoded
-from spark_export.snapshot_source import PlanRequest, SnapshotSource, close_sources, source_of
+from spark_export.snapshot_source import Location, PlanRequest, SnapshotSource, close_sources, source_of
 from tests.harness.clusters import Cluster
 from tests.harness.served import Served
 from tests.spark_export import histories
@@ -24,11 +24,16 @@ PART_BYTES = 20_000
 
 
 class Sourced(NamedTuple):
-    """A database with a history, the versions of its commits, and its source."""
+    """A database with a history, the versions of its commits, and its location."""
 
     db: Database
     versions: list[int]
-    source: SnapshotSource
+    location: Location
+
+    @property
+    def source(self) -> SnapshotSource:
+        """The source of the database, also after another test has closed all sources."""
+        return source_of(self.location)
 
     def rows(self, request: PlanRequest) -> list[tuple[bytes, bytes]]:
         with self.source.plan(request._replace(part_bytes=PART_BYTES)).job() as plan:
@@ -38,7 +43,7 @@ class Sourced(NamedTuple):
 @contextmanager
 def directory(folder: Path) -> Iterator[Sourced]:
     with logdb.open(folder / "db") as db:
-        yield Sourced(db, histories.write(db, Random(71), 60), source_of(Path(db.path)))
+        yield Sourced(db, histories.write(db, Random(71), 60), Path(db.path))
         close_sources()
 
 
@@ -46,7 +51,7 @@ def directory(folder: Path) -> Iterator[Sourced]:
 def server(folder: Path) -> Iterator[Sourced]:
     served = Served(folder)
     with logdb.connect(served.address) as db:
-        yield Sourced(db, histories.write(db, Random(72), 60), source_of(servers(served.address)))
+        yield Sourced(db, histories.write(db, Random(72), 60), servers(served.address))
     close_sources()
     served.close()
 
@@ -56,7 +61,7 @@ def cluster(folder: Path) -> Iterator[Sourced]:
     cluster = Cluster(folder, storage=2, mapping=1, aggregators=0)
     cluster.start(2)
     with logdb.connect(cluster.mapping[0]) as db:
-        yield Sourced(db, histories.write(db, Random(73), 60), source_of(servers(cluster.ordering)))
+        yield Sourced(db, histories.write(db, Random(73), 60), servers(cluster.ordering))
     close_sources()
     cluster.close()
 
