@@ -19,12 +19,13 @@ from logdb.log.corfu.messages import (
     Reason,
     Rejected,
     Report,
+    Seal,
     TimeRequest,
     TimeResponse,
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import Former, ShardConfig, Unit, gsn_at
+from logdb.log.corfu.projection import Former, Range, ShardConfig, Unit, gsn_at
 from tests.log.corfu.client_stage import shard_of, view_of
 from tests.log.corfu.test_unit import Scripted, fill, write
 
@@ -229,6 +230,46 @@ def test_a_unit_reports_nothing_as_decided_that_may_come_to_belong_to_its_shard(
     unit.give("me", write(1))
     unit.sync()
     assert decided(unit) == 2
+
+
+def test_a_unit_reports_what_it_lacks_at_the_beginning_of_a_range() -> None:
+    """The positions of its shard in the range before are 1, 4, 7, and would be 10, if the range had not ended."""
+    view = view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), shard_of(3, 0), start=9)
+    unit = Scripted(view._replace(ranges=(*view.ranges, Range(9, (1,)))))
+    for position in (1, 4, 7, 10):
+        unit.give("me", write(position))
+    unit.sync()
+    assert decided(unit) == 9
+    unit.give("me", write(9))
+    unit.sync()
+    assert decided(unit) == 11
+
+
+def test_a_unit_reports_nothing_as_decided_behind_its_last_durable_entry() -> None:
+    """A crash may take the entry away. The next epoch begins behind the last one that is left."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), start=1))
+    unit.give("me", write(1))
+    unit.sync()
+    unit.give("me", write(3))
+    assert decided(unit) == 2
+
+
+def test_a_unit_reports_nothing_of_an_epoch_whose_ranges_it_does_not_know() -> None:
+    """The epoch 3 has the positions from 8 on in the shard 1 alone, and the projection arrives late."""
+    view = view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), shard_of(3, 0), start=1)
+    unit = Scripted(view)
+    for position in (1, 4, 7):
+        unit.give("me", write(position))
+    unit.sync()
+    assert decided(unit) == 8
+    unit.give("o1", Seal(2))
+    for position in (10, 13):
+        unit.give("me", write(position)._replace(epoch=3))
+    unit.sync()
+    assert decided(unit) == 8
+    unit.wait(unit.core.config.heartbeat_ns)
+    unit.update(view._replace(version=3, epoch=3, start=8, ranges=(*view.ranges, Range(8, (1,)))))
+    assert decided(unit) == 8
 
 
 # ---- a unit that has left

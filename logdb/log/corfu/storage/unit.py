@@ -265,21 +265,25 @@ class StorageUnit:
             self._out.append(Send(replica, report))
 
     def _first_undecided(self) -> int:
-        """See `Report`. All positions of a range that has ended are before `start` of the epoch; those behind `highest`
-        may come to belong to other shards."""
+        """See `Report`. The next epoch begins at or behind `end`, and may have other ranges from there on. Once this
+        unit rejects the epoch of its projection, it may have entries of such a range already."""
         config = self.view.shard(self._shard)
         if config is None or not config.has(self.server):
             return 0
+        if self.reads.rejects(self.view.epoch):
+            return self._decided
         at = max(self._decided, self._since, position_of(self.reads.oldest))
-        end = max(at, self.store.highest + 1)
-        while (stride := self.view.stride(self._shard, at)) is not None:
-            at = self.store.first_missing(stride.first, stride.step, min(stride.end or end, end))
-            if not stride.end or at < stride.end:
+        end = max(self.view.start, position_of(self.store.last_durable()) + 1)
+        while at < end and (stride := self.view.stride(self._shard, at)) is not None:
+            stop = min(stride.end or end, end)
+            at = self.store.first_missing(stride.first, stride.step, stop)
+            if at < stop:
                 break
+            at = stop
         else:
-            at = max(at, self.view.start)
-        self._decided = min(at, max(self.store.highest + 1, self.view.start))
-        return self._decided
+            at = end
+        self._decided = at
+        return at
 
     def _on_update(self, update: Update, sender: Address, now: int) -> None:
         view = update.view
