@@ -22,6 +22,7 @@ from logdb.log.corfu.messages import (
     Seal,
     TimeRequest,
     TimeResponse,
+    Update,
     WriteRequest,
     Written,
 )
@@ -287,3 +288,20 @@ def test_a_former_unit_sends_its_entries_to_units_that_copy_and_to_no_others() -
     unit.give("me", ReadRequest(6, 3, gsn_at(1)))
     unit.give("me", WriteRequest(7, 3, 2, 9, 7, 2, (), [(1, b"x")]))
     assert [one.why for _, one in unit.take(Rejected)] == [Reason.SEALED] * 3
+
+
+def test_a_unit_that_was_sealed_while_it_joined_knows_after_a_restart_that_it_is_a_former_unit() -> None:
+    unit = Scripted(view_of(start=1))
+    unit.wait(unit.core.config.heartbeat_ns)
+    (_, report), *_ = unit.take(Report)
+    view = view_of(shard_of(1, 0, 0, 0), start=1)._replace(version=3)
+    unit.give("o1", Update(13, report.nonce, view, False))
+    unit.give("o1", Seal(2))
+    unit.sync()
+    unit.give("me", write(1)._replace(epoch=3))
+    unit.sync()
+    unit.restart()
+    unit.sync()
+    unit.update(view_of(shard_of(1, 0, 0), epoch=4, start=2))
+    unit.give("s12", Pull(5, 4, 1, 1, 9, 0, None, 99, uncommitted=True))
+    assert [one.position for one in unit.one(Pulled)[1].entries] == [1]

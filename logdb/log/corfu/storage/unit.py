@@ -102,7 +102,7 @@ class StorageUnit:
         self.reads = ReadServer(self.store, self._out)
         self.copier = Copier(config, self.store, self._out, rng)
         self._meta_end = 1
-        self._is_known = False
+        self._is_known = self._is_joining = False
         self._after_meta: deque[tuple[int, Callable[[int], None]]] = deque()
         self._answers: list[tuple[int, int, Effect]] = []
         self._answered = 0
@@ -153,12 +153,12 @@ class StorageUnit:
         if JOURNAL in journals:
             self.store.load(journals[JOURNAL], oldest, deleted)
 
-    def _save(self, then: Callable[[int], None], *, has_joined: bool = False) -> None:
+    def _save(self, then: Callable[[int], None]) -> None:
         """Write all that a restart must know beside the entries, and act once it is on the medium."""
-        store, has_joined = self.store, has_joined or self.reads.has_joined
+        store = self.store
         state = {
             "nonce": self._nonce,
-            "joined": has_joined,
+            "joined": self._is_joining or self.reads.has_joined,
             "sealed": self.reads.sealed,
             "oldest": self.reads.oldest,
             "store": (store.highest, store.last, store.trimmed, store.time),
@@ -324,11 +324,12 @@ class StorageUnit:
     def _join(self, epoch: int) -> None:
         """Accept messages from this epoch on, once that is durable: earlier ones were sent to another disk (COR-8)."""
         self.reads.sealed = max(self.reads.sealed, epoch - 1)
+        self._is_joining = True
 
         def joined(now: int) -> None:
             self.reads.has_joined = True
 
-        self._save(joined, has_joined=True)
+        self._save(joined)
 
     def _reject_until(self, epoch: int, now: int) -> None:
         if epoch > self.reads.sealed:
