@@ -26,7 +26,7 @@ from logdb.log.corfu.messages import (
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import Former, Range, ShardConfig, Unit, gsn_at
+from logdb.log.corfu.projection import Former, Range, ShardConfig, Unit, View, gsn_at
 from tests.log.corfu.client_stage import shard_of, view_of
 from tests.log.corfu.test_unit import Scripted, fill, write
 
@@ -276,21 +276,57 @@ def test_a_unit_reports_nothing_of_an_epoch_whose_ranges_it_does_not_know() -> N
 # ---- a unit that has left
 
 
+LEFT = Former(13, "s13", 0, 2, 3, 2, 99)
+"""The unit was in the chain in the epoch 2 alone."""
+COPY = Pull(5, 2, 1, 1, 9, 0, None, 99, uncommitted=True)
+"""A unit that copies requests what it had then."""
+
+
+def without_it(*former: Former, epoch: int = 3) -> View:
+    """The projection in which the unit s13 has left the chain."""
+    return view_of(shard_of(1, 0, 0)._replace(former=former), epoch=epoch, start=2)
+
+
 def test_a_former_unit_sends_its_entries_to_units_that_copy_and_to_no_others() -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=1))
     unit.give("me", write(1))
     unit.sync()
-    left = view_of(shard_of(1, 0, 0), start=2)
-    unit.update(left._replace(version=left.version + 1, epoch=3))
-    unit.give("s12", Pull(5, 3, 1, 1, 9, 0, None, 99, uncommitted=True))
+    unit.update(without_it(LEFT))
+    unit.give("s12", COPY)
     assert [one.position for one in unit.one(Pulled)[1].entries] == [1]
-    unit.give("me", Pull(5, 3, 1, 1, 9, 0, None, 99))
+    unit.give("me", COPY._replace(uncommitted=False))
     unit.give("me", ReadRequest(6, 3, gsn_at(1)))
     unit.give("me", WriteRequest(7, 3, 2, 9, 7, 2, (), [(1, b"x")]))
     assert [one.why for _, one in unit.take(Rejected)] == [Reason.SEALED] * 3
 
 
-def test_a_unit_that_was_sealed_while_it_joined_knows_after_a_restart_that_it_is_a_former_unit() -> None:
+def test_a_former_unit_that_knew_no_chain_in_time_sends_that_it_has_nothing() -> None:
+    """The head would wait for it, though another former unit has the entries."""
+    unit = Scripted(without_it(LEFT))
+    unit.give("s12", COPY)
+    assert unit.one(Pulled)[1].entries == ()
+
+
+@pytest.mark.parametrize("is_former", [False, True])
+def test_a_unit_that_has_the_address_of_a_former_one_does_not_answer_for_it(is_former: bool) -> None:
+    """The former one was sealed, and lost its disk before the epoch began. The head would write junk then."""
+    units = Unit(11, "s11", 7, joined=6), Unit(13, "s13", 9, joined=6)
+    lost = Former(9, "s13", 0, 0, 4, 9, 20, is_sealed=True)
+    view = view_of(ShardConfig(1, units, 2, True, former=(lost,)), epoch=6, start=14)
+    copying = Scripted(view, server=11)
+    unit = Scripted(view)
+    if is_former:
+        unit.wait(unit.core.config.heartbeat_ns)
+        later = Former(13, "s13", 9, 6, 7, 14, 20)
+        unit.update(view_of(ShardConfig(1, units[:1], 2, True, former=(lost, later)), epoch=7, start=14))
+    to, pull = copying.one(Pull)
+    assert to == "s13"
+    unit.take(Rejected)
+    unit.give("s11", pull)
+    assert unit.one(Rejected)[1].why is Reason.SEALED
+
+
+def test_a_unit_that_was_sealed_while_it_joined_knows_after_a_restart_that_it_has() -> None:
     unit = Scripted(view_of(start=1))
     unit.wait(unit.core.config.heartbeat_ns)
     (_, report), *_ = unit.take(Report)
@@ -298,10 +334,5 @@ def test_a_unit_that_was_sealed_while_it_joined_knows_after_a_restart_that_it_is
     unit.give("o1", Update(13, report.nonce, view, False))
     unit.give("o1", Seal(2))
     unit.sync()
-    unit.give("me", write(1)._replace(epoch=3))
-    unit.sync()
     unit.restart()
-    unit.sync()
-    unit.update(view_of(shard_of(1, 0, 0), epoch=4, start=2))
-    unit.give("s12", Pull(5, 4, 1, 1, 9, 0, None, 99, uncommitted=True))
-    assert [one.position for one in unit.one(Pulled)[1].entries] == [1]
+    assert unit.core.reads.has_joined

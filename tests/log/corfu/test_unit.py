@@ -39,9 +39,10 @@ from tests.log.corfu.client_stage import shard_of, view_of
 
 
 class Scripted(Script):
-    """The unit s13 of shard 1, with the projection `view`."""
+    """The unit s13 of shard 1, or another one, with the projection `view`."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, server: int = 13) -> None:
+        self.server = server
         config = UnitConfig("s13", ("o1",))
         super().__init__(lambda journals: StorageUnit(config, journals, Random(1)))
         self.sync()
@@ -50,7 +51,7 @@ class Scripted(Script):
     def update(self, view: View) -> None:
         """The auxiliary answers a report with a projection."""
         (_, report), *_ = self.take(Report)
-        self.give("o1", Update(13, report.nonce, view, False))
+        self.give("o1", Update(self.server, report.nonce, view, False))
         self.sync()
 
 

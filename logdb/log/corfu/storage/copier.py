@@ -93,7 +93,7 @@ class Copier:
             self._link = min(self._link, len(units) - 1)
             self._send(units[self._link].address, FillRequest(self._number, view.epoch, position))
         else:
-            self._pull(view, units[-1].address, position, self._stop)
+            self._pull(view, units[-1].address, view.epoch, position, self._stop)
 
     def _ask_former(self, view: View, former: list[Former], position: int, now: int) -> None:
         """Request the entry of the next former unit, with those that follow if these cannot be on a later one."""
@@ -107,13 +107,13 @@ class Copier:
             later = [unit.since for unit in config.former if unit.is_sealed and position < unit.since]
             end = min([self._stop, one.end, *later])
         self._is_from_former, self._until = True, one.time
-        self._pull(view, one.address, position, end)
+        self._pull(view, one.address, one.left - 1, position, end)
 
-    def _pull(self, view: View, to: Address, position: int, end: int) -> None:
+    def _pull(self, view: View, to: Address, epoch: int, position: int, end: int) -> None:
         stride = view.stride(self._source, position)
         assert stride is not None
         end, size = min(stride.end or end, end), self._config.copy_bytes
-        self._send(to, Pull(self._number, view.epoch, position, stride.step, end, 0, None, size, uncommitted=True))
+        self._send(to, Pull(self._number, epoch, position, stride.step, end, 0, None, size, uncommitted=True))
 
     def _send(self, to: Address, message: Pull | FillRequest) -> None:
         self._request = Send(to, message)

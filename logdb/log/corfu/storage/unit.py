@@ -305,7 +305,8 @@ class StorageUnit:
             self._join(view.epoch)
         elif not found and self.reads.has_joined:
             self._reject_until(view.epoch, now)  # it has left its shard, for good
-            self.reads.is_former = True
+        former = [unit for one in view.shards for unit in one.former if unit.server == self.server]
+        self.reads.former = former[0] if former else None
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
             oldest = position_of(view.oldest)
