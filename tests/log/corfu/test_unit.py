@@ -13,6 +13,7 @@ from logdb.log.corfu.messages import (
     Entry,
     FillRequest,
     HighestRequest,
+    OpenRequest,
     Pull,
     Pulled,
     ReadRequest,
@@ -296,3 +297,15 @@ def test_a_unit_reports_a_copy_when_it_is_durable() -> None:
     assert not [one for _, one in unit.take(Report) if one.copied]
     unit.sync()
     assert [one.copied for _, one in unit.take(Report)] == [9]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_unit_answers_for_no_other_one_that_had_its_address(is_last: bool) -> None:
+    """That one has lost its disk, and no spare is left for its finalized shard. If it is the last unit there, clients
+    ask it for the whole shard."""
+    units = Unit(21, "s21", 0), Unit(22, "s13", 0)
+    lost = ShardConfig(2, units if is_last else units[::-1], 2, is_live=False)
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), lost, start=9))
+    for question in (TimeRequest(5, 2, 99, 0), OpenRequest(6, 2, 1, 9)):
+        unit.give("me", question)
+        assert [one.why for _, one in unit.take(Rejected)] == [Reason.BUSY] * is_last

@@ -559,7 +559,7 @@ class StorageUnit:
         if self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.SEALED, sender)
             return
-        if message.epoch > self.view.epoch or not self._is_whole(message.first):
+        if message.epoch > self.view.epoch or not self._is_whole(message.first) or self._is_mistaken():
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit is not ready in this projection")
             return
         found = list[int]()
@@ -591,6 +591,12 @@ class StorageUnit:
         is_current = copier.is_current or self._holds_streams
         return copier.copied >= self._since or (is_current and first >= self._since)
 
+    def _is_mistaken(self) -> bool:
+        """Whether a question may be for another unit, which had this address and lost its disk. It stays in the chain
+        of a finalized shard while no spare can replace it."""
+        units = [unit for config in self.view.shards for unit, _, _ in config.lasts()]
+        return any(unit.address == self.config.address and unit.server != self.server for unit in units)
+
     def _on_read(self, message: ReadRequest | Pull, sender: Address, now: int) -> None:
         self.reads.on_request(message, sender)
 
@@ -604,8 +610,8 @@ class StorageUnit:
         first = 0 if 0 < message.end <= self._since else self._since
         if self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.SEALED, sender)
-        elif message.epoch > self.view.epoch or not self._is_whole(first):
-            self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
+        elif message.epoch > self.view.epoch or not self._is_whole(first) or self._is_mistaken():
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit is not ready in this projection")
         else:
             last = self.store.last_at(message.time, message.end)
             self._out.append(Send(sender, TimeResponse(message.request, last)))
