@@ -137,8 +137,36 @@ def test_the_head_copies_from_the_latest_former_unit_that_has_an_entry() -> None
     assert held(unit) == [(7, 2), (8, 1), (9, 0), (10, 2), (11, 2), (12, 0), (13, 0)]
     assert unit.core.copier.is_current
     assert not unit.core.copier.copied
+    assert give(unit, "s12") == (1, 3)
     assert give(unit, "s11", entry(1, 1), entry(2, 1)) == (1, 3)
     assert give(unit, "s12", entry(3, 2), entry(4, 2), entry(5, 2), entry(6, 2)) == (3, 7)
+    assert unit.core.copier.copied == 7
+
+
+def test_the_head_copies_deletions_from_a_later_former_unit_that_had_not_copied_all() -> None:
+    """A trim of the record at 1 has returned while s12 was in the chain, after s11. What s12 lacks it does not get any
+    more, so it is asked once."""
+    unit = head(FIRST, LATER._replace(since=7), since=7)
+    assert give(unit, "s12", *[entry(position, 2) for position in range(7, 12)]) == (7, 12)
+    to, pull = unit.one(Pull)
+    assert (to, pull.first, pull.end) == ("s12", 1, 7)
+    unit.give(to, Pulled(pull.request, 99, (entry(1, 1),), deleted=(gsn_at(1),)))
+    assert give(unit, "s12") == (2, 7)
+    assert give(unit, "s11", entry(2, 1)) == (2, 7)
+    assert give(unit, "s11", *[entry(position, 1) for position in range(3, 7)]) == (3, 7)
+    assert unit.core.copier.copied == 7
+    assert list(unit.core.store.deleted.of(1)) == [0]
+
+
+def test_the_head_goes_on_with_an_earlier_former_unit_if_a_later_one_lacks_an_entry_at_which_it_joined() -> None:
+    """The shard has the positions 1, 3, 5, and so on, and the later unit the first one of an epoch only."""
+    former = FIRST._replace(end=9), LATER._replace(since=5, end=9)
+    config = ShardConfig(1, (Unit(13, "s13", 7, joined=2), Unit(14, "s14", 7, joined=2)), 2, True, former=former)
+    unit = Scripted(view_of(config, shard_of(2, 0), start=9))
+    assert give(unit, "s12", entry(7, 2)) == (7, 9)
+    assert give(unit, "s12", entry(1, 2), entry(3, 2)) == (1, 5)
+    assert give(unit, "s12") == (5, 7)
+    assert give(unit, "s11", entry(5, 1)) == (5, 6)
     assert unit.core.copier.copied == 7
 
 
