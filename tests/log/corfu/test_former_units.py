@@ -297,8 +297,15 @@ def test_a_unit_reports_nothing_of_an_epoch_whose_ranges_it_does_not_know() -> N
     unit.sync()
     assert decided(unit) == 8
     unit.wait(unit.core.config.heartbeat_ns)
-    unit.update(view._replace(version=3, epoch=3, start=8, ranges=(*view.ranges, Range(8, (1,)))))
+    later = view._replace(version=3, epoch=3, start=8, ranges=(*view.ranges, Range(8, (1,))))
+    unit.update(later)
     assert decided(unit) == 8
+    unit.give("o1", Seal(3))
+    unit.sync()
+    unit.restart()
+    unit.sync()
+    unit.update(later)
+    assert decided(unit) == 8, "all before `start` is known"
 
 
 # ---- a unit that has left

@@ -265,15 +265,15 @@ class StorageUnit:
             self._out.append(Send(replica, report))
 
     def _first_undecided(self) -> int:
-        """See `Report`. The next epoch begins at or behind `end`, and may have other ranges from there on. Once this
-        unit rejects the epoch of its projection, it may have entries of such a range already."""
+        """See `Report`. The next epoch begins at or behind the last durable entry, and may have other ranges from there
+        on. Once this unit rejects the epoch of its projection, it may have entries of such a range already."""
         config = self.view.shard(self._shard)
         if config is None or not config.has(self.server):
             return 0
-        if self.reads.rejects(self.view.epoch):
-            return self._decided
         at = max(self._decided, self._since, position_of(self.reads.oldest))
-        end = max(self.view.start, position_of(self.store.last_durable()) + 1)
+        end = max(self._decided, self.view.start)
+        if not self.reads.rejects(self.view.epoch):
+            end = max(end, position_of(self.store.last_durable()) + 1)
         while at < end and (stride := self.view.stride(self._shard, at)) is not None:
             stop = min(stride.end or end, end)
             at = self.store.first_missing(stride.first, stride.step, stop)
