@@ -195,7 +195,8 @@ class Cluster(cluster.Cluster):
         counts["unit copied its shard"] += len(joining & complete)
 
     def _check_decided(self, before: Any) -> None:
-        """All units of a chain have what counts as decided, each from the position on at which it joined."""
+        """All units of a chain have what counts as decided, each from the position on at which it joined. One that has
+        joined in this epoch may not: the command may be about the chain of the epoch before."""
         state = self.state
         view = state.view()
         cores: dict[int, Any] = {core.server: core for one in self.storage if (core := one.core) is not None}
@@ -203,7 +204,7 @@ class Cluster(cluster.Cluster):
             at, end = before.decided.get(shard, 1), state.decided.get(shard, 1)
             while (stride := view.stride(shard, at)) is not None and stride.first < end:
                 position = stride.first
-                for unit in config.units:
+                for unit in [one for one in config.units if one.joined < state.epoch]:
                     core = cores.get(unit.server)
                     if core is None or position < max(unit.since, position_of(core.reads.oldest)):
                         continue
