@@ -13,6 +13,7 @@ from logdb.log.corfu.messages import (
     Entry,
     FillRequest,
     HighestRequest,
+    OpenPositions,
     OpenRequest,
     Pull,
     Pulled,
@@ -29,7 +30,16 @@ from logdb.log.corfu.messages import (
     Update,
     WriteRequest,
 )
-from logdb.log.corfu.projection import ENTRY_RECORDS, POSITION_WINDOW, TIME_WINDOW_NS, ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.projection import (
+    ENTRY_RECORDS,
+    POSITION_WINDOW,
+    TIME_WINDOW_NS,
+    Range,
+    ShardConfig,
+    Unit,
+    View,
+    gsn_at,
+)
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
@@ -309,3 +319,18 @@ def test_a_unit_answers_for_no_other_one_that_had_its_address(is_last: bool) -> 
     for question in (TimeRequest(5, 2, 99, 0), OpenRequest(6, 2, 1, 9)):
         unit.give("me", question)
         assert [one.why for _, one in unit.take(Rejected)] == [Reason.BUSY] * is_last
+
+
+def test_a_forged_question_for_open_positions_hides_none_of_a_later_epoch() -> None:
+    """All positions of the shard before 5 are written, until the next epoch gives it the position 4, too."""
+    view = view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), start=1)
+    unit = Scripted(view)
+    for position in (1, 3):
+        unit.give("me", write(position))
+    unit.sync()
+    unit.give("me", OpenRequest(6, 2, 0, 5))
+    unit.take(OpenPositions)
+    unit.wait(unit.core.config.heartbeat_ns)
+    unit.update(view._replace(version=3, epoch=3, start=5, ranges=(*view.ranges, Range(4, (1,)))))
+    unit.give("me", OpenRequest(6, 3, 0, 5))
+    assert unit.one(OpenPositions)[1].positions == (4,)

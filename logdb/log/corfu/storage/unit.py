@@ -563,15 +563,15 @@ class StorageUnit:
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit is not ready in this projection")
             return
         found = list[int]()
-        at = max(message.first, position_of(self.reads.oldest))
-        at = max(self._closed, at)
+        at = max(self._closed, message.first, position_of(self.reads.oldest))
+        end = min(message.end, self.view.start)
         while len(found) < MAX_OPEN and (stride := self.view.stride(self._shard, at)) is not None:
-            at = min(stride.end or message.end, message.end)
+            at = min(stride.end or end, end)
             found += self.store.missing(stride.first, stride.step, at, MAX_OPEN - len(found))
-            if at == message.end:
+            if at == end:
                 break
         if not found and message.first <= self._closed:
-            self._closed = max(self._closed, message.end)
+            self._closed = max(self._closed, end)
         self._out.append(Send(sender, OpenPositions(message.request, tuple(found))))
 
     def _on_stream_pull(self, message: StreamPull, sender: Address, now: int) -> None:
