@@ -199,7 +199,8 @@ class Cluster(cluster.Cluster):
         joined in this epoch may not: the command may be about the chain of the epoch before."""
         state = self.state
         view = state.view()
-        cores: dict[int, Any] = {core.server: core for one in self.storage if (core := one.core) is not None}
+        running: list[Any] = [one.core for one in self.storage if one.core is not None]
+        cores = {core.server: core for core in running}
         for shard, config in state.shards.items():
             at, end = before.decided.get(shard, 1), state.decided.get(shard, 1)
             while (stride := view.stride(shard, at)) is not None and stride.first < end:
