@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
-from logdb.cores.effects import SECOND
+from logdb.cores.effects import SECOND, Address
 from logdb.log import requests as calls
 from logdb.log.contract import GENESIS, LogFailed
-from logdb.log.corfu.messages import TokenRequest, WriteRequest
+from logdb.log.corfu.messages import TokenRequest, Update, WriteRequest
 from logdb.log.corfu.projection import ShardConfig, Unit, View
 from logdb.log.corfu.storage.copier import Copier
 from tests.sim.corfu.cluster import Cluster, Shape
@@ -180,3 +181,31 @@ def test_what_a_reader_has_got_where_a_range_begins_is_not_lost(monkeypatch: pyt
         head.start()
         monkeypatch.undo()
         assert payloads(log, 7) == [*PAYLOADS, b"first", b"second"]
+
+
+def test_a_unit_that_was_left_out_before_it_knew_that_it_had_joined_delays_no_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has nothing, and was in the chain later than the paused one, which has all."""
+    with a_log(f=1, spares=2) as (log, cluster):
+        left, paused = unit(cluster, 0), unit(cluster, -1)
+        spares = {spare.address for spare in cluster.state.spares()}
+
+        def lose_updates(sender: Address, to: Address, message: Any) -> Any:
+            return None if to in spares and isinstance(message, Update) else message
+
+        cluster.network.filters.append(lose_updates)
+        monkeypatch.setattr(Copier, "_ask_chain", lambda *_: None)
+        log.append([(1, b"more")])
+        paused.pause()
+        wait(cluster, lambda: all(one.address != paused.address for one in the_shard(cluster).units))
+        joined = unit(cluster, -1)
+        joined.kill()
+        wait(cluster, lambda: all(one.address != joined.address for one in the_shard(cluster).units))
+        cluster.network.filters.remove(lose_updates)
+        paused.resume()
+        joined.start()
+        lose_disk(left)
+        left.start()
+        monkeypatch.undo()
+        assert payloads(log, 6) == [*PAYLOADS, b"more"]
