@@ -144,8 +144,8 @@ def test_the_head_copies_from_the_latest_former_unit_that_has_an_entry() -> None
 
 
 def test_the_head_copies_deletions_from_a_later_former_unit_that_had_not_copied_all() -> None:
-    """A trim of the record at 1 has returned while s12 was in the chain, after s11. What s12 lacks it does not get any
-    more, so it is asked once."""
+    """A trim of the record at 1 has returned while s12 was in the chain, after s11. The unit s12 gets no more entries,
+    so it is asked once."""
     unit = head(FIRST, LATER._replace(since=7), since=7)
     assert give(unit, "s12", *[entry(position, 2) for position in range(7, 12)]) == (7, 12)
     to, pull = unit.one(Pull)

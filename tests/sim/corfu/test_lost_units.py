@@ -186,7 +186,7 @@ def test_what_a_reader_has_got_where_a_range_begins_is_not_lost(monkeypatch: pyt
 def test_a_unit_that_was_left_out_before_it_knew_that_it_had_joined_delays_no_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It has nothing, and was in the chain later than the paused one, which has all."""
+    """This unit has nothing, and was in the chain later than the paused one, which has all."""
     with a_log(f=1, spares=2) as (log, cluster):
         left, paused = unit(cluster, 0), unit(cluster, -1)
         spares = {spare.address for spare in cluster.state.spares()}
