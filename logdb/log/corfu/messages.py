@@ -362,7 +362,8 @@ class Pull(NamedTuple):
     """Request the entries at the positions `first`, `first` + `step`, and so on, before `end` (0: no end) and before
     the first one that is missing. `tags`: only records with these. If the first one is missing, the unit sends an empty
     response as soon as it has an entry at `known` or behind (0: at once). Also sent by units, to copy entries, then
-    with `uncommitted`: for readers, an entry that is not committed is missing."""
+    with `uncommitted`: for readers, an entry that is not committed is missing. For a former unit, `epoch` is the last
+    one in which it was in the chain."""
 
     request: int
     epoch: int

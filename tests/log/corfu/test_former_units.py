@@ -19,12 +19,14 @@ from logdb.log.corfu.messages import (
     Reason,
     Rejected,
     Report,
+    Seal,
     TimeRequest,
     TimeResponse,
+    Update,
     WriteRequest,
     Written,
 )
-from logdb.log.corfu.projection import Former, ShardConfig, Unit, gsn_at
+from logdb.log.corfu.projection import Former, Range, ShardConfig, Unit, View, gsn_at
 from tests.log.corfu.client_stage import shard_of, view_of
 from tests.log.corfu.test_unit import Scripted, fill, write
 
@@ -135,8 +137,36 @@ def test_the_head_copies_from_the_latest_former_unit_that_has_an_entry() -> None
     assert held(unit) == [(7, 2), (8, 1), (9, 0), (10, 2), (11, 2), (12, 0), (13, 0)]
     assert unit.core.copier.is_current
     assert not unit.core.copier.copied
+    assert give(unit, "s12") == (1, 3)
     assert give(unit, "s11", entry(1, 1), entry(2, 1)) == (1, 3)
     assert give(unit, "s12", entry(3, 2), entry(4, 2), entry(5, 2), entry(6, 2)) == (3, 7)
+    assert unit.core.copier.copied == 7
+
+
+def test_the_head_copies_deletions_from_a_later_former_unit_that_had_not_copied_all() -> None:
+    """A trim of the record at 1 has returned while s12 was in the chain, after s11. The unit s12 gets no more entries,
+    so it is asked once."""
+    unit = head(FIRST, LATER._replace(since=7), since=7)
+    assert give(unit, "s12", *[entry(position, 2) for position in range(7, 12)]) == (7, 12)
+    to, pull = unit.one(Pull)
+    assert (to, pull.first, pull.end) == ("s12", 1, 7)
+    unit.give(to, Pulled(pull.request, 99, (entry(1, 1),), deleted=(gsn_at(1),)))
+    assert give(unit, "s12") == (2, 7)
+    assert give(unit, "s11", entry(2, 1)) == (2, 7)
+    assert give(unit, "s11", *[entry(position, 1) for position in range(3, 7)]) == (3, 7)
+    assert unit.core.copier.copied == 7
+    assert list(unit.core.store.deleted.of(1)) == [0]
+
+
+def test_the_head_goes_on_with_an_earlier_former_unit_if_a_later_one_lacks_an_entry_at_which_it_joined() -> None:
+    """The shard has the positions 1, 3, 5, and so on, and the later unit the first one of an epoch only."""
+    former = FIRST._replace(end=9), LATER._replace(since=5, end=9)
+    config = ShardConfig(1, (Unit(13, "s13", 7, joined=2), Unit(14, "s14", 7, joined=2)), 2, True, former=former)
+    unit = Scripted(view_of(config, shard_of(2, 0), start=9))
+    assert give(unit, "s12", entry(7, 2)) == (7, 9)
+    assert give(unit, "s12", entry(1, 2), entry(3, 2)) == (1, 5)
+    assert give(unit, "s12") == (5, 7)
+    assert give(unit, "s11", entry(5, 1)) == (5, 6)
     assert unit.core.copier.copied == 7
 
 
@@ -231,18 +261,113 @@ def test_a_unit_reports_nothing_as_decided_that_may_come_to_belong_to_its_shard(
     assert decided(unit) == 2
 
 
+def test_a_unit_reports_what_it_lacks_at_the_beginning_of_a_range() -> None:
+    """The positions of its shard in the range before are 1, 4, 7, and would be 10, if the range had not ended."""
+    view = view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), shard_of(3, 0), start=9)
+    unit = Scripted(view._replace(ranges=(*view.ranges, Range(9, (1,)))))
+    for position in (1, 4, 7, 10):
+        unit.give("me", write(position))
+    unit.sync()
+    assert decided(unit) == 9
+    unit.give("me", write(9))
+    unit.sync()
+    assert decided(unit) == 11
+
+
+def test_a_unit_reports_nothing_as_decided_behind_its_last_durable_entry() -> None:
+    """A crash may take the entry away. The next epoch begins behind the last one that is left."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), start=1))
+    unit.give("me", write(1))
+    unit.sync()
+    unit.give("me", write(3))
+    assert decided(unit) == 2
+
+
+def test_a_unit_reports_nothing_of_an_epoch_whose_ranges_it_does_not_know() -> None:
+    """The epoch 3 has the positions from 8 on in the shard 1 alone, and the projection arrives late."""
+    view = view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), shard_of(3, 0), start=1)
+    unit = Scripted(view)
+    for position in (1, 4, 7):
+        unit.give("me", write(position))
+    unit.sync()
+    assert decided(unit) == 8
+    unit.give("o1", Seal(2))
+    for position in (10, 13):
+        unit.give("me", write(position)._replace(epoch=3))
+    unit.sync()
+    assert decided(unit) == 8
+    unit.wait(unit.core.config.heartbeat_ns)
+    later = view._replace(version=3, epoch=3, start=8, ranges=(*view.ranges, Range(8, (1,))))
+    unit.update(later)
+    assert decided(unit) == 8
+    unit.give("o1", Seal(3))
+    unit.sync()
+    unit.restart()
+    unit.sync()
+    unit.update(later)
+    assert decided(unit) == 8, "all before `start` is known"
+
+
 # ---- a unit that has left
+
+
+LEFT = Former(13, "s13", 0, 2, 3, 2, 99)
+"""The unit was in the chain in the epoch 2 alone."""
+COPY = Pull(5, 2, 1, 1, 9, 0, None, 99, uncommitted=True)
+"""A unit that copies requests what it had then."""
+
+
+def without_it(*former: Former, epoch: int = 3) -> View:
+    """The projection in which the unit s13 has left the chain."""
+    return view_of(shard_of(1, 0, 0)._replace(former=former), epoch=epoch, start=2)
 
 
 def test_a_former_unit_sends_its_entries_to_units_that_copy_and_to_no_others() -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=1))
     unit.give("me", write(1))
     unit.sync()
-    left = view_of(shard_of(1, 0, 0), start=2)
-    unit.update(left._replace(version=left.version + 1, epoch=3))
-    unit.give("s12", Pull(5, 3, 1, 1, 9, 0, None, 99, uncommitted=True))
+    unit.update(without_it(LEFT))
+    unit.give("s12", COPY)
     assert [one.position for one in unit.one(Pulled)[1].entries] == [1]
-    unit.give("me", Pull(5, 3, 1, 1, 9, 0, None, 99))
+    unit.give("me", COPY._replace(uncommitted=False))
     unit.give("me", ReadRequest(6, 3, gsn_at(1)))
     unit.give("me", WriteRequest(7, 3, 2, 9, 7, 2, (), [(1, b"x")]))
     assert [one.why for _, one in unit.take(Rejected)] == [Reason.SEALED] * 3
+
+
+def test_a_former_unit_that_knew_no_chain_in_time_sends_that_it_has_nothing() -> None:
+    """The head would wait for it, though another former unit has the entries."""
+    unit = Scripted(without_it(LEFT))
+    unit.give("s12", COPY)
+    assert unit.one(Pulled)[1].entries == ()
+
+
+@pytest.mark.parametrize("is_former", [False, True])
+def test_a_unit_that_has_the_address_of_a_former_one_does_not_answer_for_it(is_former: bool) -> None:
+    """The former one was sealed, and lost its disk before the epoch began. The head would write junk then."""
+    units = Unit(11, "s11", 7, joined=6), Unit(13, "s13", 9, joined=6)
+    lost = Former(9, "s13", 0, 0, 4, 9, 20, is_sealed=True)
+    view = view_of(ShardConfig(1, units, 2, True, former=(lost,)), epoch=6, start=14)
+    copying = Scripted(view, server=11)
+    unit = Scripted(view)
+    if is_former:
+        unit.wait(unit.core.config.heartbeat_ns)
+        later = Former(13, "s13", 9, 6, 7, 14, 20)
+        unit.update(view_of(ShardConfig(1, units[:1], 2, True, former=(lost, later)), epoch=7, start=14))
+    to, pull = copying.one(Pull)
+    assert to == "s13"
+    unit.take(Rejected)
+    unit.give("s11", pull)
+    assert unit.one(Rejected)[1].why is Reason.SEALED
+
+
+def test_a_unit_that_was_sealed_while_it_joined_knows_after_a_restart_that_it_has() -> None:
+    unit = Scripted(view_of(start=1))
+    unit.wait(unit.core.config.heartbeat_ns)
+    (_, report), *_ = unit.take(Report)
+    view = view_of(shard_of(1, 0, 0, 0), start=1)._replace(version=3)
+    unit.give("o1", Update(13, report.nonce, view, False))
+    unit.give("o1", Seal(2))
+    unit.sync()
+    unit.restart()
+    assert unit.core.reads.has_joined

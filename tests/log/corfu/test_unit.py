@@ -13,6 +13,8 @@ from logdb.log.corfu.messages import (
     Entry,
     FillRequest,
     HighestRequest,
+    OpenPositions,
+    OpenRequest,
     Pull,
     Pulled,
     ReadRequest,
@@ -28,7 +30,16 @@ from logdb.log.corfu.messages import (
     Update,
     WriteRequest,
 )
-from logdb.log.corfu.projection import ENTRY_RECORDS, POSITION_WINDOW, TIME_WINDOW_NS, ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.projection import (
+    ENTRY_RECORDS,
+    POSITION_WINDOW,
+    TIME_WINDOW_NS,
+    Range,
+    ShardConfig,
+    Unit,
+    View,
+    gsn_at,
+)
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
@@ -39,9 +50,10 @@ from tests.log.corfu.client_stage import shard_of, view_of
 
 
 class Scripted(Script):
-    """The unit s13 of shard 1, with the projection `view`."""
+    """The unit s13 of shard 1, or another one, with the projection `view`."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, server: int = 13) -> None:
+        self.server = server
         config = UnitConfig("s13", ("o1",))
         super().__init__(lambda journals: StorageUnit(config, journals, Random(1)))
         self.sync()
@@ -50,7 +62,7 @@ class Scripted(Script):
     def update(self, view: View) -> None:
         """The auxiliary answers a report with a projection."""
         (_, report), *_ = self.take(Report)
-        self.give("o1", Update(13, report.nonce, view, False))
+        self.give("o1", Update(self.server, report.nonce, view, False))
         self.sync()
 
 
@@ -295,3 +307,30 @@ def test_a_unit_reports_a_copy_when_it_is_durable() -> None:
     assert not [one for _, one in unit.take(Report) if one.copied]
     unit.sync()
     assert [one.copied for _, one in unit.take(Report)] == [9]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_unit_answers_for_no_other_one_that_had_its_address(is_last: bool) -> None:
+    """That one has lost its disk, and no spare is left for its finalized shard. If it is the last unit there, clients
+    ask it for the whole shard."""
+    units = Unit(21, "s21", 0), Unit(22, "s13", 0)
+    lost = ShardConfig(2, units if is_last else units[::-1], 2, is_live=False)
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), lost, start=9))
+    for question in (TimeRequest(5, 2, 99, 0), OpenRequest(6, 2, 1, 9)):
+        unit.give("me", question)
+        assert [one.why for _, one in unit.take(Rejected)] == [Reason.BUSY] * is_last
+
+
+def test_a_forged_question_for_open_positions_hides_none_of_a_later_epoch() -> None:
+    """All positions of the shard before 5 are written, until the next epoch gives it the position 4, too."""
+    view = view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), start=1)
+    unit = Scripted(view)
+    for position in (1, 3):
+        unit.give("me", write(position))
+    unit.sync()
+    unit.give("me", OpenRequest(6, 2, 0, 5))
+    unit.take(OpenPositions)
+    unit.wait(unit.core.config.heartbeat_ns)
+    unit.update(view._replace(version=3, epoch=3, start=5, ranges=(*view.ranges, Range(4, (1,)))))
+    unit.give("me", OpenRequest(6, 3, 0, 5))
+    assert unit.one(OpenPositions)[1].positions == (4,)

@@ -18,7 +18,7 @@ from logdb.log.corfu.auxiliary.chains import covers
 from logdb.log.corfu.auxiliary.config import AuxiliaryConfig
 from logdb.log.corfu.auxiliary.replica import AuxiliaryReplica
 from logdb.log.corfu.messages import Entry
-from logdb.log.corfu.projection import POSITION_WINDOW, View, gsn_at
+from logdb.log.corfu.projection import POSITION_WINDOW, View, gsn_at, position_of
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.unit import META, StorageUnit
@@ -177,6 +177,7 @@ class Cluster(cluster.Cluster):
             self.state = type(core.state).from_bytes(self._slots[core.slot])
             if before is not None:
                 self._count(before)
+                self._check_decided(before)
 
     def _count(self, before: Any) -> None:
         counts, state = self.world.counts, self.state
@@ -192,6 +193,26 @@ class Cluster(cluster.Cluster):
         joining = {unit.server for one in before.shards.values() for unit in one.units if unit.since}
         complete = {unit.server for one in state.shards.values() for unit in one.units if not unit.since}
         counts["unit copied its shard"] += len(joining & complete)
+
+    def _check_decided(self, before: Any) -> None:
+        """All units of a chain have what counts as decided, each from the position on at which it joined. One that has
+        joined in this epoch may not: the command may be about the chain of the epoch before."""
+        state = self.state
+        view = state.view()
+        running: list[Any] = [one.core for one in self.storage if one.core is not None]
+        cores = {core.server: core for core in running}
+        for shard, config in state.shards.items():
+            at, end = before.decided.get(shard, 1), state.decided.get(shard, 1)
+            while (stride := view.stride(shard, at)) is not None and stride.first < end:
+                position = stride.first
+                for unit in [one for one in config.units if one.joined < state.epoch]:
+                    core = cores.get(unit.server)
+                    if core is None or position < max(unit.since, position_of(core.reads.oldest)):
+                        continue
+                    if core.store.durable_at(position) is None:
+                        detail = f"{unit.address} lacks {position}, though all before {end} is decided"
+                        raise Failure("COR-1: all units have what is decided", detail)
+                at = position + 1
 
     def _note_assigned(self, process: Process) -> None:
         core: Any = process.core

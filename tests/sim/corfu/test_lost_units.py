@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
-from logdb.cores.effects import SECOND
+from logdb.cores.effects import SECOND, Address
 from logdb.log import requests as calls
 from logdb.log.contract import GENESIS, LogFailed
-from logdb.log.corfu.messages import WriteRequest
+from logdb.log.corfu.messages import TokenRequest, Update, WriteRequest
 from logdb.log.corfu.projection import ShardConfig, Unit, View
 from logdb.log.corfu.storage.copier import Copier
 from tests.sim.corfu.cluster import Cluster, Shape
@@ -32,8 +33,8 @@ def a_log(f: int, spares: int) -> Iterator[tuple[SimulatedLog, Cluster]]:
 
 
 def the_shard(cluster: Cluster) -> ShardConfig:
-    """The only shard, in the newest projection."""
-    (config,) = cluster.state.shards.values()
+    """The only live shard, in the newest projection."""
+    (config,) = [one for one in cluster.state.shards.values() if one.is_live]
     assert isinstance(config, ShardConfig)
     return config
 
@@ -56,12 +57,15 @@ def lose_disk(process: Process) -> None:
     process.wipe()
 
 
-def payloads(log: SimulatedLog) -> list[bytes]:
-    """The records of the log."""
-    batch = log.subscribe(GENESIS + 1).poll(SOON_S)
-    if batch is None:
-        raise TimeoutError
-    return [record.payload for record in batch.records]
+def payloads(log: SimulatedLog, count: int = 1) -> list[bytes]:
+    """The records of the log, at least so many."""
+    subscription, found = log.subscribe(GENESIS + 1), list[bytes]()
+    while len(found) < count:
+        batch = subscription.poll(SOON_S)
+        if batch is None:
+            raise TimeoutError
+        found += [record.payload for record in batch.records]
+    return found
 
 
 def remove_while_paused(cluster: Cluster) -> Process:
@@ -141,3 +145,67 @@ def test_what_a_unit_has_accepted_after_it_was_left_out_does_not_count(monkeypat
         left.start()
         monkeypatch.undo()
         assert payloads(log) == [*PAYLOADS, b"more"]
+
+
+def test_what_a_reader_has_got_where_a_range_begins_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the head has the first entry of the range when a spare joins, and the other unit has restarted. The entry is
+    decided with the spare."""
+    with closing(SimulatedLog("corfu", Shape(clients=1, replicas=1, shards=3, f=1, spares=1))) as log:
+        cluster = log.cluster
+        assert isinstance(cluster, Cluster)
+        for payload in PAYLOADS:
+            log.append([(1, payload)])
+        for shard in (2, 3):
+            log.call(calls.Reconfigure(calls.FinalizeShard(shard, 0)))
+        state, network = cluster.state, cluster.network
+        start, head, last = state.start, unit(cluster, 0), unit(cluster, 1)
+        assert state.ranges[-1] == (start, (1,))
+        network.send("me", state.sequencer, TokenRequest(1, state.epoch, (0,)))
+        cluster.world.run(cluster.world.now + SECOND)
+        network.send("me", head.address, WriteRequest(1, state.epoch, start, 0, 9, 1, (), [(1, b"first")]))
+        log.append([(1, b"second")])
+        last.kill()
+        last.start()
+        cluster.world.run(cluster.world.now + SECOND)
+        ask_chain = vars(Copier)["_ask_chain"]
+
+        def ask(self: Copier, view: View, units: tuple[Unit, ...], position: int, now: int) -> None:
+            if position >= view.shards[0].units[-1].since:
+                ask_chain(self, view, units, position, now)
+
+        monkeypatch.setattr(Copier, "_ask_chain", ask)  # the copy of the rest takes long
+        remove_while_paused(cluster)
+        assert payloads(log, 7) == [*PAYLOADS, b"first", b"second"]
+        last.resume()
+        lose_disk(head)
+        head.start()
+        monkeypatch.undo()
+        assert payloads(log, 7) == [*PAYLOADS, b"first", b"second"]
+
+
+def test_a_unit_that_was_left_out_before_it_knew_that_it_had_joined_delays_no_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This unit has nothing, and was in the chain later than the paused one, which has all."""
+    with a_log(f=1, spares=2) as (log, cluster):
+        left, paused = unit(cluster, 0), unit(cluster, -1)
+        spares = {spare.address for spare in cluster.state.spares()}
+
+        def lose_updates(sender: Address, to: Address, message: Any) -> Any:
+            return None if to in spares and isinstance(message, Update) else message
+
+        cluster.network.filters.append(lose_updates)
+        monkeypatch.setattr(Copier, "_ask_chain", lambda *_: None)
+        log.append([(1, b"more")])
+        paused.pause()
+        wait(cluster, lambda: all(one.address != paused.address for one in the_shard(cluster).units))
+        joined = unit(cluster, -1)
+        joined.kill()
+        wait(cluster, lambda: all(one.address != joined.address for one in the_shard(cluster).units))
+        cluster.network.filters.remove(lose_updates)
+        paused.resume()
+        joined.start()
+        lose_disk(left)
+        left.start()
+        monkeypatch.undo()
+        assert payloads(log, 6) == [*PAYLOADS, b"more"]

@@ -19,7 +19,6 @@ from logdb.log.corfu.messages import Entry, FillRequest, Pull, Pulled, Rejected,
 from logdb.log.corfu.projection import Former, ShardConfig, Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
-from logdb.log.requests import END
 
 MAX_DOUBLINGS: Final = 6
 """The pause before a request is repeated doubles this often: a response is large, and may take long."""
@@ -38,8 +37,9 @@ class Copier:
         self._part = 0, 0
         self._reached: dict[tuple[int, int], int] = {}
         self._link = self._asked_at = self._recent_end = self._end = 0
-        self._is_filling = self._is_from_former = False
-        self._until = END
+        self._is_filling = False
+        self._former: Former | None = None
+        self._lacking: dict[int, int] = {}
         self._request: Send | None = None
         self._doublings = 0
         self.is_current = False
@@ -66,7 +66,7 @@ class Copier:
             if units or self._source != self._shard:
                 self._ask_chain(view, units, position, now)
                 return
-            former = formers_of(config, position)
+            former = [one for one in formers_of(config, position) if not self._is_lacking(one, position)]
             if self._link < len(former):
                 self._ask_former(view, former, position, now)
                 return
@@ -88,32 +88,35 @@ class Copier:
             return
         self._number += 1
         self._asked_at = now
-        self._is_from_former, self._until = False, END
+        self._former = None
         if self._is_filling:
             self._link = min(self._link, len(units) - 1)
             self._send(units[self._link].address, FillRequest(self._number, view.epoch, position))
         else:
-            self._pull(view, units[-1].address, position, self._stop)
+            self._pull(view, units[-1].address, view.epoch, position, self._stop)
 
     def _ask_former(self, view: View, former: list[Former], position: int, now: int) -> None:
         """Request the entry of the next former unit, with those that follow if these cannot be on a later one."""
         self._number += 1
         self._asked_at = now
-        one = former[self._link]
+        self._former = one = former[self._link]
         end = position + 1
         if not self._link:
             config = view.shard(self._shard)
             assert config is not None
             later = [unit.since for unit in config.former if unit.is_sealed and position < unit.since]
             end = min([self._stop, one.end, *later])
-        self._is_from_former, self._until = True, one.time
-        self._pull(view, one.address, position, end)
+        self._pull(view, one.address, one.left - 1, position, end)
 
-    def _pull(self, view: View, to: Address, position: int, end: int) -> None:
+    def _is_lacking(self, one: Former, position: int) -> bool:
+        """Whether a former unit had not copied that position yet, as an answer of it has shown: it copied in order."""
+        return self._lacking.get(one.server, one.since) <= position < one.since
+
+    def _pull(self, view: View, to: Address, epoch: int, position: int, end: int) -> None:
         stride = view.stride(self._source, position)
         assert stride is not None
         end, size = min(stride.end or end, end), self._config.copy_bytes
-        self._send(to, Pull(self._number, view.epoch, position, stride.step, end, 0, None, size, uncommitted=True))
+        self._send(to, Pull(self._number, epoch, position, stride.step, end, 0, None, size, uncommitted=True))
 
     def _send(self, to: Address, message: Pull | FillRequest) -> None:
         self._request = Send(to, message)
@@ -127,10 +130,11 @@ class Copier:
             self._source, self._stop, self._part = source, end, (source, first)
             self._at = max(self._reached.get(self._part, first), position_of(view.oldest))
             while (stride := view.stride(source, self._at)) is not None and stride.first < end:
-                if self._store.find(stride.first) is None:
+                self._at = stride.first
+                if self._store.find(self._at) is None:
                     self._reached[self._part] = self._at
-                    return stride.first
-                self._at = stride.first + 1
+                    return self._at
+                self._at += 1
             self._reached[self._part] = max(self._at, end)
             if source == self._shard and first and not self._recent_end:
                 self._recent_end = self._store.next
@@ -160,17 +164,22 @@ class Copier:
         for record in message.records:
             by_position.setdefault(position_of(record.gsn), []).append(record)
         deleted, uncommitted = frozenset(message.deleted), frozenset(message.uncommitted)
-        entries = [*takewhile(lambda entry: entry.time <= self._until, message.entries)]
+        former = self._former
+        entries = [*takewhile(lambda entry: former is None or entry.time <= former.time, message.entries)]
         for entry in entries:
             position = entry.position
             if self._store.find(position) is None and position >= self._at and self._is_own(entry):
                 self._store.add_copy(entry, by_position.get(position, ()), deleted, uncommitted)
         if entries:
             self._reached[self._part] = max(self._at, entries[-1].position + 1)
-        if self._is_from_former:
-            self._link = 0 if entries else self._link + 1
-        else:
+        if former is None:
             self._is_filling, self._link = not entries, 0
+        elif entries:
+            self._link = 0
+        elif self._at < former.since:
+            self._lacking[former.server] = self._at
+        else:
+            self._link += 1
         self._ask(now)
         return True
 
@@ -210,6 +219,6 @@ class Copier:
 
 def formers_of(config: ShardConfig, position: int) -> list[Former]:
     """The former units that may have the entry at a position, the latest one first: what was decided while a unit was
-    in the chain is not different on it."""
-    found = [one for one in config.former if one.is_sealed and one.since <= position < one.end]
+    in the chain is not different on it, and a unit that had copied it has the deletions of its time (COR-14)."""
+    found = [one for one in config.former if one.is_sealed and position < one.end]
     return sorted(found, key=lambda one: one.left, reverse=True)

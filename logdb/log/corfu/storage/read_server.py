@@ -20,7 +20,7 @@ from logdb.log.corfu.messages import (
     StreamPull,
     StreamPulled,
 )
-from logdb.log.corfu.projection import gsn_at, position_of
+from logdb.log.corfu.projection import Former, gsn_at, position_of
 from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
 from logdb.log.parked_requests import ParkedRequests
 from logdb.log.requests import END
@@ -38,14 +38,14 @@ def _awaited(request: ReadRequest | Pull) -> int:
 
 class ReadServer:
     """Answers `ReadRequest` and `Pull`. `has_joined`: the unit was in a projection, otherwise it rejects every epoch;
-    `sealed`: the newest epoch that it rejects then. `is_former`: it has left its shard, and sends its entries, which do
+    `sealed`: the newest epoch that it rejects then. `former`: it has left its shard, and sends its entries, which do
     not change any more, to units that copy them. `oldest`: the oldest readable GSN."""
 
     def __init__(self, store: EntryStore, out: list[Effect]) -> None:
         self._store, self._out = store, out
         self.has_joined = False
         self.sealed = 0
-        self.is_former = False
+        self.former: Former | None = None
         self.oldest = 1
         # By the highest position that answers a pull though it is not the one requested.
         self._parked = ParkedRequests[ReadRequest | Pull](MAX_PARKED)
@@ -68,8 +68,7 @@ class ReadServer:
             self.reject(message.request, Reason.BUSY, sender)
 
     def _answer(self, message: ReadRequest | Pull, sender: Address) -> bool:
-        is_copy = self.is_former and isinstance(message, Pull) and message.uncommitted
-        if self.rejects(message.epoch) and not is_copy:
+        if self.rejects(message.epoch) and not self._is_copy(message):
             self.reject(message.request, Reason.SEALED, sender)
         elif isinstance(message, ReadRequest):
             return self._read(message, sender)
@@ -78,6 +77,13 @@ class ReadServer:
         else:
             return self._pull(message, sender)
         return True
+
+    def _is_copy(self, message: ReadRequest | Pull) -> bool:
+        """Whether a unit copies the entries of this former one. It names an epoch in which this was in the chain: a
+        unit that has got its address since then lacks them."""
+        one = self.former
+        is_own = one is not None and one.joined <= message.epoch < one.left
+        return is_own and isinstance(message, Pull) and message.uncommitted
 
     def _read(self, message: ReadRequest, sender: Address) -> bool:
         position = position_of(message.gsn)

@@ -102,7 +102,7 @@ class StorageUnit:
         self.reads = ReadServer(self.store, self._out)
         self.copier = Copier(config, self.store, self._out, rng)
         self._meta_end = 1
-        self._is_known = False
+        self._is_known = self._is_joining = False
         self._after_meta: deque[tuple[int, Callable[[int], None]]] = deque()
         self._answers: list[tuple[int, int, Effect]] = []
         self._answered = 0
@@ -153,12 +153,12 @@ class StorageUnit:
         if JOURNAL in journals:
             self.store.load(journals[JOURNAL], oldest, deleted)
 
-    def _save(self, then: Callable[[int], None], *, has_joined: bool = False) -> None:
+    def _save(self, then: Callable[[int], None]) -> None:
         """Write all that a restart must know beside the entries, and act once it is on the medium."""
-        store, has_joined = self.store, has_joined or self.reads.has_joined
+        store = self.store
         state = {
             "nonce": self._nonce,
-            "joined": has_joined,
+            "joined": self._is_joining or self.reads.has_joined,
             "sealed": self.reads.sealed,
             "oldest": self.reads.oldest,
             "store": (store.highest, store.last, store.trimmed, store.time),
@@ -265,21 +265,25 @@ class StorageUnit:
             self._out.append(Send(replica, report))
 
     def _first_undecided(self) -> int:
-        """See `Report`. All positions of a range that has ended are before `start` of the epoch; those behind `highest`
-        may come to belong to other shards."""
+        """See `Report`. The next epoch begins at or behind the last durable entry, and may have other ranges from there
+        on. Once this unit rejects the epoch of its projection, it may have entries of such a range already."""
         config = self.view.shard(self._shard)
         if config is None or not config.has(self.server):
             return 0
         at = max(self._decided, self._since, position_of(self.reads.oldest))
-        end = max(at, self.store.highest + 1)
-        while (stride := self.view.stride(self._shard, at)) is not None:
-            at = self.store.first_missing(stride.first, stride.step, min(stride.end or end, end))
-            if not stride.end or at < stride.end:
+        end = max(self._decided, self.view.start)
+        if not self.reads.rejects(self.view.epoch):
+            end = max(end, position_of(self.store.last_durable()) + 1)
+        while at < end and (stride := self.view.stride(self._shard, at)) is not None:
+            stop = min(stride.end or end, end)
+            at = self.store.first_missing(stride.first, stride.step, stop)
+            if at < stop:
                 break
+            at = stop
         else:
-            at = max(at, self.view.start)
-        self._decided = min(at, max(self.store.highest + 1, self.view.start))
-        return self._decided
+            at = end
+        self._decided = at
+        return at
 
     def _on_update(self, update: Update, sender: Address, now: int) -> None:
         view = update.view
@@ -301,7 +305,8 @@ class StorageUnit:
             self._join(view.epoch)
         elif not found and self.reads.has_joined:
             self._reject_until(view.epoch, now)  # it has left its shard, for good
-            self.reads.is_former = True
+        former = [unit for one in view.shards for unit in one.former if unit.server == self.server]
+        self.reads.former = former[0] if former else None
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
             oldest = position_of(view.oldest)
@@ -320,11 +325,12 @@ class StorageUnit:
     def _join(self, epoch: int) -> None:
         """Accept messages from this epoch on, once that is durable: earlier ones were sent to another disk (COR-8)."""
         self.reads.sealed = max(self.reads.sealed, epoch - 1)
+        self._is_joining = True
 
         def joined(now: int) -> None:
             self.reads.has_joined = True
 
-        self._save(joined, has_joined=True)
+        self._save(joined)
 
     def _reject_until(self, epoch: int, now: int) -> None:
         if epoch > self.reads.sealed:
@@ -553,19 +559,19 @@ class StorageUnit:
         if self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.SEALED, sender)
             return
-        if message.epoch > self.view.epoch or not self._is_whole(message.first):
+        if message.epoch > self.view.epoch or not self._is_whole(message.first) or self._is_mistaken():
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit is not ready in this projection")
             return
         found = list[int]()
-        at = max(message.first, position_of(self.reads.oldest))
-        at = max(self._closed, at)
+        at = max(self._closed, message.first, position_of(self.reads.oldest))
+        end = min(message.end, self.view.start)
         while len(found) < MAX_OPEN and (stride := self.view.stride(self._shard, at)) is not None:
-            at = min(stride.end or message.end, message.end)
+            at = min(stride.end or end, end)
             found += self.store.missing(stride.first, stride.step, at, MAX_OPEN - len(found))
-            if at == message.end:
+            if at == end:
                 break
         if not found and message.first <= self._closed:
-            self._closed = max(self._closed, message.end)
+            self._closed = max(self._closed, end)
         self._out.append(Send(sender, OpenPositions(message.request, tuple(found))))
 
     def _on_stream_pull(self, message: StreamPull, sender: Address, now: int) -> None:
@@ -585,6 +591,12 @@ class StorageUnit:
         is_current = copier.is_current or self._holds_streams
         return copier.copied >= self._since or (is_current and first >= self._since)
 
+    def _is_mistaken(self) -> bool:
+        """Whether a question may be for another unit, which had this address and lost its disk. It stays in the chain
+        of a finalized shard while no spare can replace it."""
+        units = [unit for config in self.view.shards for unit, _, _ in config.lasts()]
+        return any(unit.address == self.config.address and unit.server != self.server for unit in units)
+
     def _on_read(self, message: ReadRequest | Pull, sender: Address, now: int) -> None:
         self.reads.on_request(message, sender)
 
@@ -598,8 +610,8 @@ class StorageUnit:
         first = 0 if 0 < message.end <= self._since else self._since
         if self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.SEALED, sender)
-        elif message.epoch > self.view.epoch or not self._is_whole(first):
-            self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
+        elif message.epoch > self.view.epoch or not self._is_whole(first) or self._is_mistaken():
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit is not ready in this projection")
         else:
             last = self.store.last_at(message.time, message.end)
             self._out.append(Send(sender, TimeResponse(message.request, last)))
