@@ -23,6 +23,7 @@ from logdb.log.ziplog.messages import (
     Report,
     Sessions,
     ShardConfig,
+    Stored,
     Update,
     placed_runs,
 )
@@ -190,9 +191,10 @@ def test_a_new_server_reports_the_change_that_it_is_sent() -> None:
     assert not script.core.is_ready
 
 
-def a_backup() -> Script:
+def a_backup(cache_bytes: int = CONFIG.cache_bytes) -> Script:
     """The second member of a shard in the set."""
-    script = Script(lambda journals: StorageServer(replace(CONFIG, address="s2"), journals, Random(1)))
+    config = replace(CONFIG, address="s2", cache_bytes=cache_bytes)
+    script = Script(lambda journals: StorageServer(config, journals, Random(1)))
     script.sync()
     (nonce,) = {report.nonce for _, report in script.take(Report)}
     members = (Member(1, "s1", 0, False, True), Member(2, "s2", 0, False, True))
@@ -238,6 +240,34 @@ def test_a_request_that_comes_again_is_acknowledged_at_once() -> None:
     script.take(Inserted)
     script.give("c7", request)
     assert [found.placed for _, found in script.take(Inserted)] == [((1, (1, 2)),), ((3, (3, 4)),)]
+
+
+def test_a_source_begins_with_more_stable_records_than_it_has_reported() -> None:
+    """It was frozen while it saved that it has all of the last view. More of the order is stable in that view, and not
+    in memory any more."""
+    script = a_backup(cache_bytes=0)
+    update = script.core.state.update
+    script.give("s1", order((1, 7, 1), (2, 7, 2), (3, 7, 3)))
+    script.sync()
+    script.give("o1", Freeze(1, 1))
+    members = (Member(1, "s1", 3, True, True), Member(2, "s2", 3, False, True))
+    second = ShardConfig(1, 2, members, 0, 0, 1 << 21, False, False)
+    script.give("o1", update._replace(change=7, config=second))
+    script.give("s1", Replicate(1, 2, 3, 1 << 21, 3, 1))
+    script.give("s1", Sessions(1, 2, 1 << 21, sessions.Sessions().to_json()))
+    script.take(Report)
+    script.give("o1", Freeze(1, 2))
+    _, report = script.one(Report)
+    assert (report.is_frozen, report.is_synced, report.stable) == (True, False, 0)
+    script.sync()
+    members = (Member(2, "s2", report.stable, False, True), Member(3, "s3", 0, False, False))
+    script.give("o1", update._replace(change=8, config=second._replace(view=3, members=members)))
+    for _ in range(3):
+        script.sync()
+    script.take(Replicate)
+    script.give("s3", Stored(1, 3, 0, 0, 0))
+    (_, message), *_ = script.take(Replicate)
+    assert (message.after, len(message.records)) == (0, 3)
 
 
 def test_runs_of_places() -> None:
