@@ -19,6 +19,7 @@ from logdb.log.ziplog.messages import (
     Pull,
     ReadError,
     ReadFailed,
+    Refused,
     Replicate,
     Report,
     Sessions,
@@ -29,6 +30,7 @@ from logdb.log.ziplog.messages import (
 )
 from logdb.log.ziplog.records import wrap
 from logdb.log.ziplog.storage import sessions
+from logdb.log.ziplog.storage.checkpoints import META
 from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
 from logdb.log.ziplog.storage.server import StorageServer
@@ -176,6 +178,22 @@ def test_a_server_acknowledges_what_it_has_received_once_it_has_saved_that_it_ma
     assert len(script.take(Inserted)) == 1
     script.give("c", insert(2))
     assert len(script.take(Inserted)) == 1
+
+
+def test_a_server_that_acknowledges_what_it_has_received_saves_no_session_before_its_records() -> None:
+    """Else it would find the record of an insert after a crash that has lost it."""
+    script, update = a_member(RECEIVING)
+    shard = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
+    script.give("c", insert(1))
+    script.give("o1", update._replace(change=6, config=shard))
+    script.sync(META)
+    script.restart()
+    shard = ShardConfig(1, 2, (Member(1, "s1", 0, False, True),), 0, 0, 10, False, False)
+    script.give("o1", update._replace(change=7, config=shard))
+    script.sync()
+    script.give("o1", update._replace(change=8, config=shard._replace(members=(Member(1, "s1", 0, True, True),))))
+    script.give("c", insert(1))
+    script.one(Refused)
 
 
 def test_a_new_server_reports_the_change_that_it_is_sent() -> None:
