@@ -513,3 +513,15 @@ def test_the_members_of_a_drained_shard_keep_what_is_stable() -> None:
     state.apply(c.ReplaceServer(NOW, 9, 1, 4))
     recover(state, 2, 4, stable=bound + 5)
     assert [member.valid for member in state.shards[1].members] == [bound + 5, 0]
+
+
+def test_a_leader_forgets_what_it_has_proposed_long_ago() -> None:
+    """It proposes an epoch every few milliseconds."""
+    log = Reporting(a_log())
+    for round in range(100):
+        now = NOW + round * SECOND
+        log.leader.epoch_at = now
+        log.leader.on_timer(True, log.state, now)
+        log.state.apply(log.leader.commands.pop())
+        log.leader.on_timer(False, log.state, now)
+    assert len(log.leader._proposed) < 3
