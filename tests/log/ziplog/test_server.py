@@ -108,6 +108,19 @@ def test_no_restart_forgets_that_records_are_gone() -> None:
         script.restart()
 
 
+def test_no_restart_forgets_which_records_of_a_client_are_gone() -> None:
+    """Another shard was ahead when the log was trimmed, so records that were placed later are gone at once."""
+    script, update = in_the_set(CONFIG)
+    script.give("o1", update._replace(change=7, oldest=10))
+    for sequence in (1, 2, 3):
+        script.give("c", insert(sequence)._replace(records=[(1, bytes(GRAIN_BYTES))]))
+    script.sync(script.core.state.log.journal)
+    script.sync()
+    script.restart()
+    placed = [script.core.state.log.sessions.find(7, sequence) for sequence in (1, 2, 3)]
+    assert placed == [1, 2, 3]
+
+
 def test_a_server_acknowledges_what_it_has_synced() -> None:
     script, _ = in_the_set(CONFIG)
     script.give("c", insert(1))
