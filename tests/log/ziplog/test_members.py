@@ -525,3 +525,12 @@ def test_a_leader_forgets_what_it_has_proposed_long_ago() -> None:
         log.state.apply(log.leader.commands.pop())
         log.leader.on_timer(False, log.state, now)
     assert len(log.leader._proposed) < 3
+
+
+def test_a_shard_without_records_has_at_least_a_64th_of_the_largest_rate() -> None:
+    state = a_log()
+    state.apply(c.AddShard(NOW, 2, (3, 4)))
+    for server in (3, 4):
+        state.apply(c.Synced(NOW, 2, 1, server))
+    state.apply(c.NextEpoch(NOW, ((1, 100), (2, 0))))
+    assert [share.rate for share in state.epoch.shares] == [100, 2]

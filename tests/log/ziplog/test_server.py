@@ -89,6 +89,21 @@ def insert(sequence: int) -> Insert:
     return Insert(7, 1, 1, sequence, 1, 0, 0, [(1, b"record")])
 
 
+def test_an_insert_that_an_epoch_has_no_room_for_counts_as_records() -> None:
+    """Else the next epoch, with the same rates, would have none either."""
+    script, update = in_the_set(CONFIG)
+    update = update._replace(change=7, epoch=Epoch(1, 1 << 21, (1 << 21) + 3, EPOCH.shares))
+    script.give("o1", update)
+    script.take(Report)
+    script.give("c", insert(1)._replace(records=[(1, b"")] * 5))
+    _, report = script.one(Report)
+    assert (report.wanted, report.records) == (1 << 21, 5)
+    assert script.take(Inserted) == []
+    script.give("o1", update._replace(change=8, epoch=Epoch(1, 1 << 22, (1 << 22) + 4, EPOCH.shares)))
+    script.sync()
+    script.one(Inserted)
+
+
 def test_no_restart_forgets_that_records_are_gone() -> None:
     """The records may go that were trimmed while the server saved a view, but not before it has saved that, too."""
     script, update = in_the_set(CONFIG)

@@ -60,7 +60,7 @@ class Inserts:
         self._waiting_bytes = self.wanted = 0
 
     def take_count(self) -> int:
-        """The number of records that were placed in the order since the last call."""
+        """The number of records that were placed in the order, or wait for an epoch, since the last call."""
         count, self._placed = self._placed, 0
         return count if self._state.primary is not None else 0
 
@@ -183,6 +183,7 @@ class Inserts:
             self._waiting[key] = message, sender
         if self.is_open() and message.floor <= state.epoch.end and self.wanted != state.epoch.base:
             self.wanted = state.epoch.base
+            self._placed += len(message.records)  # so that the next epoch has room for them
             state.must_report = True
 
     def retry(self, now: int) -> None:
