@@ -34,6 +34,11 @@ class Epoch(NamedTuple):
         """The share of a shard in this view; None if it may not use this epoch."""
         return next((share for share in self.shares if share.shard == shard and share.view == view), None)
 
+    @property
+    def duration_ns(self) -> int:
+        """The time that its GSNs stand for."""
+        return (self.end + 1 - self.base >> BITS) * MILLISECOND
+
 
 NO_EPOCH: Final = Epoch(0, 1, 0, ())
 """Before the first one."""

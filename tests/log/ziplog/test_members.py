@@ -513,3 +513,24 @@ def test_the_members_of_a_drained_shard_keep_what_is_stable() -> None:
     state.apply(c.ReplaceServer(NOW, 9, 1, 4))
     recover(state, 2, 4, stable=bound + 5)
     assert [member.valid for member in state.shards[1].members] == [bound + 5, 0]
+
+
+def test_a_leader_forgets_what_it_has_proposed_long_ago() -> None:
+    """It proposes an epoch every few milliseconds."""
+    log = Reporting(a_log())
+    for round in range(100):
+        now = NOW + round * SECOND
+        log.leader.epoch_at = now
+        log.leader.on_timer(True, log.state, now)
+        log.state.apply(log.leader.commands.pop())
+        log.leader.on_timer(False, log.state, now)
+    assert len(log.leader._proposed) < 3
+
+
+def test_a_shard_without_records_has_at_least_a_64th_of_the_largest_rate() -> None:
+    state = a_log()
+    state.apply(c.AddShard(NOW, 2, (3, 4)))
+    for server in (3, 4):
+        state.apply(c.Synced(NOW, 2, 1, server))
+    state.apply(c.NextEpoch(NOW, ((1, 100), (2, 0))))
+    assert [share.rate for share in state.epoch.shares] == [100, 2]

@@ -19,15 +19,18 @@ from logdb.log.ziplog.messages import (
     Pull,
     ReadError,
     ReadFailed,
+    Refused,
     Replicate,
     Report,
     Sessions,
     ShardConfig,
+    Stored,
     Update,
     placed_runs,
 )
 from logdb.log.ziplog.records import wrap
 from logdb.log.ziplog.storage import sessions
+from logdb.log.ziplog.storage.checkpoints import META
 from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
 from logdb.log.ziplog.storage.server import StorageServer
@@ -86,6 +89,21 @@ def insert(sequence: int) -> Insert:
     return Insert(7, 1, 1, sequence, 1, 0, 0, [(1, b"record")])
 
 
+def test_an_insert_that_an_epoch_has_no_room_for_counts_as_records() -> None:
+    """Else the next epoch, with the same rates, would have none either."""
+    script, update = in_the_set(CONFIG)
+    update = update._replace(change=7, epoch=Epoch(1, 1 << 21, (1 << 21) + 3, EPOCH.shares))
+    script.give("o1", update)
+    script.take(Report)
+    script.give("c", insert(1)._replace(records=[(1, b"")] * 5))
+    _, report = script.one(Report)
+    assert (report.wanted, report.records) == (1 << 21, 5)
+    assert script.take(Inserted) == []
+    script.give("o1", update._replace(change=8, epoch=Epoch(1, 1 << 22, (1 << 22) + 4, EPOCH.shares)))
+    script.sync()
+    script.one(Inserted)
+
+
 def test_no_restart_forgets_that_records_are_gone() -> None:
     """The records may go that were trimmed while the server saved a view, but not before it has saved that, too."""
     script, update = in_the_set(CONFIG)
@@ -103,6 +121,19 @@ def test_no_restart_forgets_that_records_are_gone() -> None:
         script.give("c", Pull(1, 1, placed[0], None, 1 << 20, 0))
         assert [answer.why for _, answer in script.take(ReadFailed)] == [ReadError.TRIMMED]
         script.restart()
+
+
+def test_no_restart_forgets_which_records_of_a_client_are_gone() -> None:
+    """Another shard was ahead when the log was trimmed, so records that were placed later are gone at once."""
+    script, update = in_the_set(CONFIG)
+    script.give("o1", update._replace(change=7, oldest=10))
+    for sequence in (1, 2, 3):
+        script.give("c", insert(sequence)._replace(records=[(1, bytes(GRAIN_BYTES))]))
+    script.sync(script.core.state.log.journal)
+    script.sync()
+    script.restart()
+    placed = [script.core.state.log.sessions.find(7, sequence) for sequence in (1, 2, 3)]
+    assert placed == [1, 2, 3]
 
 
 def test_a_server_acknowledges_what_it_has_synced() -> None:
@@ -177,6 +208,22 @@ def test_a_server_acknowledges_what_it_has_received_once_it_has_saved_that_it_ma
     assert len(script.take(Inserted)) == 1
 
 
+def test_a_server_that_acknowledges_what_it_has_received_saves_no_session_before_its_records() -> None:
+    """Else it would find the record of an insert after a crash that has lost it."""
+    script, update = a_member(RECEIVING)
+    shard = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
+    script.give("c", insert(1))
+    script.give("o1", update._replace(change=6, config=shard))
+    script.sync(META)
+    script.restart()
+    shard = ShardConfig(1, 2, (Member(1, "s1", 0, False, True),), 0, 0, 10, False, False)
+    script.give("o1", update._replace(change=7, config=shard))
+    script.sync()
+    script.give("o1", update._replace(change=8, config=shard._replace(members=(Member(1, "s1", 0, True, True),))))
+    script.give("c", insert(1))
+    script.one(Refused)
+
+
 def test_a_new_server_reports_the_change_that_it_is_sent() -> None:
     """So that the MMS registers it, and not a disk that was lost before (ZIP-11)."""
     script = Script(lambda journals: StorageServer(CONFIG, journals, Random(1)))
@@ -190,9 +237,10 @@ def test_a_new_server_reports_the_change_that_it_is_sent() -> None:
     assert not script.core.is_ready
 
 
-def a_backup() -> Script:
+def a_backup(cache_bytes: int = CONFIG.cache_bytes) -> Script:
     """The second member of a shard in the set."""
-    script = Script(lambda journals: StorageServer(replace(CONFIG, address="s2"), journals, Random(1)))
+    config = replace(CONFIG, address="s2", cache_bytes=cache_bytes)
+    script = Script(lambda journals: StorageServer(config, journals, Random(1)))
     script.sync()
     (nonce,) = {report.nonce for _, report in script.take(Report)}
     members = (Member(1, "s1", 0, False, True), Member(2, "s2", 0, False, True))
@@ -238,6 +286,34 @@ def test_a_request_that_comes_again_is_acknowledged_at_once() -> None:
     script.take(Inserted)
     script.give("c7", request)
     assert [found.placed for _, found in script.take(Inserted)] == [((1, (1, 2)),), ((3, (3, 4)),)]
+
+
+def test_a_source_begins_with_more_stable_records_than_it_has_reported() -> None:
+    """It was frozen while it saved that it has all of the last view. More of the order is stable in that view, and not
+    in memory any more."""
+    script = a_backup(cache_bytes=0)
+    update = script.core.state.update
+    script.give("s1", order((1, 7, 1), (2, 7, 2), (3, 7, 3)))
+    script.sync()
+    script.give("o1", Freeze(1, 1))
+    members = (Member(1, "s1", 3, True, True), Member(2, "s2", 3, False, True))
+    second = ShardConfig(1, 2, members, 0, 0, 1 << 21, False, False)
+    script.give("o1", update._replace(change=7, config=second))
+    script.give("s1", Replicate(1, 2, 3, 1 << 21, 3, 1))
+    script.give("s1", Sessions(1, 2, 1 << 21, sessions.Sessions().to_json()))
+    script.take(Report)
+    script.give("o1", Freeze(1, 2))
+    _, report = script.one(Report)
+    assert (report.is_frozen, report.is_synced, report.stable) == (True, False, 0)
+    script.sync()
+    members = (Member(2, "s2", report.stable, False, True), Member(3, "s3", 0, False, False))
+    script.give("o1", update._replace(change=8, config=second._replace(view=3, members=members)))
+    for _ in range(3):
+        script.sync()
+    script.take(Replicate)
+    script.give("s3", Stored(1, 3, 0, 0, 0))
+    (_, message), *_ = script.take(Replicate)
+    assert (message.after, len(message.records)) == (0, 3)
 
 
 def test_runs_of_places() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from logdb.cores.effects import MILLISECOND, SECOND, Received
 from logdb.log import requests as calls
+from logdb.log.ziplog.epochs import time_of
 from logdb.log.ziplog.messages import ChangeRequest, Freeze, Pull, Pulled, Replicate, Report, ShardConfig
 from logdb.log.ziplog.records import gsn_of
 from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
@@ -184,3 +185,23 @@ def test_a_new_member_copies_all_that_it_does_not_know_to_be_trimmed() -> None:
     assert isinstance(prober.answer, Pulled)
     sent = [gsn_of(one.payload) for one in prober.answer.records]
     assert [gsn for gsn in sent if gsn >= places[2]] == places[2:]
+
+
+def test_records_get_no_time_in_the_future_when_epochs_are_long() -> None:
+    """Each epoch begins behind the GSNs of the last one, so an epoch that begins early moves the time of the log on."""
+    story = Story(spares=0)
+    story.clients[0].call(calls.Reconfigure(calls.SetCutInterval(1 * SECOND)))
+    for _ in range(60):
+        story.pass_time(50)
+        appended = Appended(story.clients[0])
+        story.wait_for(appended)
+    assert time_of(appended.gsn, story.cluster.state.origin) <= story.world.now
+
+
+def test_a_record_behind_one_that_does_not_exist_begins_no_epochs() -> None:
+    story = Story(spares=0)
+    appended = Appended(story.clients[0], after=1 << 62)
+    before = story.cluster.state.cut
+    story.pass_time(1_000)
+    assert not appended.gsn
+    assert story.cluster.state.cut <= before + 1

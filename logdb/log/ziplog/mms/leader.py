@@ -283,6 +283,7 @@ class Leader:
                 self._propose(("epoch", state.epoch.base), c.NextEpoch(now, self._rates(state, now)), now)
             return
         self.is_ticking = False
+        self._proposed = {key: until for key, until in self._proposed.items() if until > now}
         for config in state.shards.values():
             alive = [one.server for one in config.members if self._is_alive(one.server, now)]
             is_gone = any(state.servers[one.server].is_gone for one in config.members)

@@ -362,7 +362,7 @@ class MembershipState:
         end = base - 1 + (max(1, self.interval_ns // MILLISECOND) << BITS)
         version = self.epoch.version + (noted is not None)
         shards = sorted([config for config in self.shards.values() if config.is_in_set])
-        floor = max([1, *(self.rates.get(config.shard, 0) // SMALLEST_SHARE for config in shards)])
+        floor = max([1, *(-(-self.rates.get(config.shard, 0) // SMALLEST_SHARE) for config in shards)])
         shares = [Share(one.shard, one.view, max(floor, self.rates.get(one.shard, 0))) for one in shards]
         self.epoch = Epoch(version, base, end, tuple(shares))
         self.cut += 1

@@ -47,7 +47,7 @@ class Checkpoints:
         segments = [(name, start) for name, start in saved["segments"]]
         of_clients = saved["upto"], Sessions.from_json(saved["sessions"])
         state.log.load(journals, segments, of_clients, saved["stable"], saved["speculative"], saved["oldest"])
-        state.log.store.trim(state.reads.oldest)
+        state.log.store.trim(min(saved["oldest"], saved["upto"] + 1))
         state.is_frozen = state.shard_number > 0
         state.may_lack = state.is_frozen and saved.get("acks_received", False)
 
@@ -62,7 +62,7 @@ class Checkpoints:
         """Save the present state, and act once it is on the medium. Trimmed records are removed behind that."""
         self._captured = None
         self._state.unsaved_bytes = 0
-        self._write(self._to_bytes(), partial(self._saved, self._state.reads.oldest, then))
+        self._write(self._to_bytes(), partial(self._saved, self._removable(), then))
 
     def _saved(self, oldest: int, then: Callable[[int], None], now: int) -> None:
         then(now)
@@ -78,26 +78,33 @@ class Checkpoints:
         state = self._state
         if not state.view or state.base is not None:
             return
-        self._save_if_receiving()
-        if self._captured is None and state.unsaved_bytes > state.config.checkpoint_bytes:
+        begins_to_receive = self._begins_to_receive()
+        if begins_to_receive:
+            self._receiving = state.log
+        if begins_to_receive or (self._captured is None and state.unsaved_bytes > state.config.checkpoint_bytes):
             state.unsaved_bytes = 0
-            self._captured = state.log.end, self._to_bytes(), state.reads.oldest
+            self._captured = state.log.end, self._to_bytes(), self._removable()
         if self._captured is not None and state.log.durable >= self._captured[0]:
             _, saved, oldest = self._captured
             self._captured = None
-            self._write(saved, partial(self._trim, oldest))
+            self._write(saved, partial(self._saved, oldest, partial(self._acknowledge_received, self._receiving)))
 
-    def _save_if_receiving(self) -> None:
-        """Acknowledge what this server has only received, once it is saved that it may lack records after a restart.
-        Until a view is in the set, nothing is acknowledged in it, and a restart loses nothing (ZIP-12)."""
+    def _begins_to_receive(self) -> bool:
+        """Whether this server may acknowledge what it has only received, once it is saved that it may lack records
+        after a restart. Until a view is in the set, nothing is acknowledged in it, and a restart loses nothing
+        (ZIP-12)."""
         state, config = self._state, self._state.shard
         is_in_set = config is not None and config.view == state.view and config.is_in_set
-        if state.config.acks_received and is_in_set and state.is_serving and self._receiving is not state.log:
-            self._receiving = state.log
-            self.save(partial(self._acknowledge_received, state.log))
+        return state.config.acks_received and is_in_set and state.is_serving and self._receiving is not state.log
 
-    def _acknowledge_received(self, log: ShardLog, now: int) -> None:
-        log.acks_received = True
+    def _acknowledge_received(self, log: ShardLog | None, now: int) -> None:
+        if log is not None:
+            log.acks_received = True
+
+    def _removable(self) -> int:
+        """The oldest record to keep when the present state is saved. Later records may be trimmed, too, if the rest of
+        the log is ahead, but the saved sessions do not have them (ZIP-5)."""
+        return min(self._state.reads.oldest, self._state.log.end + 1)
 
     def _trim(self, oldest: int, now: int) -> None:
         """Remove records, but none that another member may yet copy which does not know that they are trimmed."""

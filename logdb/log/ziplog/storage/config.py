@@ -13,7 +13,8 @@ class StorageConfig:
 
     `heartbeat_ns`: between heartbeats to other members and reports to the MMS. `suspect_after_ns`: a member that is
     silent for this long is reported. `resend_ns`: what a backup has not stored after this time is sent again.
-    `epoch_age_ns`: a server places no records in an older epoch, since these would get an old time. `batch_bytes`:
+    `epoch_age_ns`: a server places no records in an older epoch, since these would get an old time; at least twice the
+    time that the epoch stands for, else epochs would begin too early and move the time of the log on. `batch_bytes`:
     about the largest message. `cache_bytes`: the newest records, kept in memory for readers. `buffer_bytes`: records
     that wait to be placed, beyond which a server drops inserts. `checkpoint_bytes`: the sessions are saved after so
     many bytes of records. `acks_received`: the server acknowledges records that it has not synced yet (ZIP-12).

@@ -60,7 +60,7 @@ class Inserts:
         self._waiting_bytes = self.wanted = 0
 
     def take_count(self) -> int:
-        """The number of records that were placed in the order since the last call."""
+        """The number of records that were placed in the order, or wait for an epoch, since the last call."""
         count, self._placed = self._placed, 0
         return count if self._state.primary is not None else 0
 
@@ -157,7 +157,8 @@ class Inserts:
     def _slots_for(self, floor: int, count: int, now: int) -> list[int]:
         """The GSNs of the next records behind `floor`; too few if this epoch has none, or must not be used."""
         state = self._state
-        if self.slots is None or not self.is_open() or now > self._entered_at + state.config.epoch_age_ns:
+        max_age = max(state.config.epoch_age_ns, 2 * state.epoch.duration_ns)
+        if self.slots is None or not self.is_open() or now > self._entered_at + max_age:
             return []
         return self.slots.take(max(floor, state.log.frontier), count)
 
@@ -170,7 +171,8 @@ class Inserts:
         return config.view == state.view and update.opened >= config.since > 0
 
     def _wait(self, message: Insert, sender: Address) -> None:
-        """Keep an insert until the next epoch."""
+        """Keep an insert until the next epoch. Nothing has a GSN behind the newest one, which this server may not have
+        entered yet: a floor there needs no other."""
         state = self._state
         key = message.client, message.sequence, len(message.records)
         if key not in self._waiting:
@@ -179,8 +181,9 @@ class Inserts:
                 return
             self._waiting_bytes += size
             self._waiting[key] = message, sender
-        if self.is_open() and self.wanted != state.epoch.base:
+        if self.is_open() and message.floor <= state.epoch.end and self.wanted != state.epoch.base:
             self.wanted = state.epoch.base
+            self._placed += len(message.records)  # so that the next epoch has room for them
             state.must_report = True
 
     def retry(self, now: int) -> None:

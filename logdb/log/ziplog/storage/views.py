@@ -53,7 +53,8 @@ class Views:
             self._adopt(config, member, now)
 
     def _adopt(self, config: ShardConfig, me: Member, now: int) -> None:
-        """Begin a view: with all that this server has if it is the source, else with what it keeps."""
+        """Begin a view: with all that this server has if it is the source, else with what it keeps. The source may know
+        more of its order to be stable than it has reported."""
         state, log = self._state, self._state.log
         suffix = f"{config.view}-{state.rng.getrandbits(32):08x}"
         names = f"{ORDER}{suffix}", f"{SPECULATIVE}{suffix}"
@@ -63,9 +64,10 @@ class Views:
         self._checkpoints.cancel()
         self._backup.end_view()
         if me is config.members[0]:
-            records = log.to_keep(me.valid)
-            end = max([log.end, me.valid, config.bound - 1, *(gsn_of(payload) for _, payload in records[-1:])])
-            state.log = log.begin_view(names, me.valid, end, records, log.sessions)
+            start = max(me.valid, log.stable)
+            records = log.to_keep(start)
+            end = max([log.end, start, config.bound - 1, *(gsn_of(payload) for _, payload in records[-1:])])
+            state.log = log.begin_view(names, start, end, records, log.sessions)
             state.adopting = config
             self.finish_adoption()
         else:
