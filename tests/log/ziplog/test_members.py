@@ -516,7 +516,7 @@ def test_the_members_of_a_drained_shard_keep_what_is_stable() -> None:
 
 
 def test_a_leader_forgets_what_it_has_proposed_long_ago() -> None:
-    """It proposes an epoch every few milliseconds."""
+    """Epochs are proposed every few milliseconds."""
     log = Reporting(a_log())
     for round in range(100):
         now = NOW + round * SECOND
@@ -524,7 +524,7 @@ def test_a_leader_forgets_what_it_has_proposed_long_ago() -> None:
         log.leader.on_timer(True, log.state, now)
         log.state.apply(log.leader.commands.pop())
         log.leader.on_timer(False, log.state, now)
-    assert len(log.leader._proposed) < 3
+    assert len(log.leader.proposed) < 3
 
 
 def test_a_shard_without_records_has_at_least_a_64th_of_the_largest_rate() -> None:

@@ -289,8 +289,8 @@ def test_a_request_that_comes_again_is_acknowledged_at_once() -> None:
 
 
 def test_a_source_begins_with_more_stable_records_than_it_has_reported() -> None:
-    """It was frozen while it saved that it has all of the last view. More of the order is stable in that view, and not
-    in memory any more."""
+    """The source was frozen while it saved that it has all of the last view. More of the order is stable in that view,
+    and not in memory any more."""
     script = a_backup(cache_bytes=0)
     update = script.core.state.update
     script.give("s1", order((1, 7, 1), (2, 7, 2), (3, 7, 3)))

@@ -58,6 +58,7 @@ CAUGHT_BY: dict[str, int] = {
     "refuse what is under way": 3,
     "release former units": 45,
     "report a lower highest position": 16,
+    "report holes as decided": 5,
     "report no deleted records": 58,
     "send what is not durable": 3,
     "skip holes": 2,
@@ -76,6 +77,12 @@ Right = Callable[..., Any]
 @planted(ReadServer, "rejects", PLANTED)
 def accept_messages_of_a_sealed_epoch(right: Right, self: ReadServer, epoch: int) -> bool:
     return not self.has_joined
+
+
+@planted(StorageUnit, "_first_undecided", PLANTED)
+def report_holes_as_decided(right: Right, self: StorageUnit) -> int:
+    first = right(self)
+    return first and max(first, self.store.highest + 1)
 
 
 @planted(StorageUnit, "_when_durable", PLANTED)

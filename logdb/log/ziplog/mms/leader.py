@@ -17,7 +17,8 @@ from logdb.log.ziplog.mms.state import MembershipState
 class Leader:
     """`commands`: to be proposed. `waiting`: the clients whose changes are not applied yet. `stable`: by shard.
 
-    `is_ticking`: its timer is set. `epoch_at`: when the next epoch begins, if one is needed.
+    `is_ticking`: its timer is set. `epoch_at`: when the next epoch begins, if one is needed. `proposed`: when each
+    command may be proposed again.
     """
 
     def __init__(self, config: MmsConfig, out: list[Effect], now: int) -> None:
@@ -33,14 +34,14 @@ class Leader:
         self._reports: dict[int, tuple[Report, int]] = {}
         self._known_since: dict[int, int] = {}  # by server, as far as this leader has seen
         self._records: dict[int, int] = {}
-        self._proposed: dict[Any, int] = {}
+        self.proposed: dict[Any, int] = {}
 
     # ---- proposing
 
     def _propose(self, key: Any, command: c.Command, now: int) -> None:
         """Propose a command, but not again before it had time to be chosen."""
-        if self._proposed.get(key, 0) <= now:
-            self._proposed[key] = now + 4 * self._config.heartbeat_ns
+        if self.proposed.get(key, 0) <= now:
+            self.proposed[key] = now + 4 * self._config.heartbeat_ns
             self.commands.append(command)
 
     def on_change(self, request: ChangeRequest, state: MembershipState, now: int) -> None:
@@ -283,7 +284,7 @@ class Leader:
                 self._propose(("epoch", state.epoch.base), c.NextEpoch(now, self._rates(state, now)), now)
             return
         self.is_ticking = False
-        self._proposed = {key: until for key, until in self._proposed.items() if until > now}
+        self.proposed = {key: until for key, until in self.proposed.items() if until > now}
         for config in state.shards.values():
             alive = [one.server for one in config.members if self._is_alive(one.server, now)]
             is_gone = any(state.servers[one.server].is_gone for one in config.members)
