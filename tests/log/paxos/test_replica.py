@@ -510,6 +510,21 @@ def test_a_follower_asks_again_with_each_heartbeat_and_asks_a_new_leader() -> No
     assert follower.take_notices() == [Confirmed(70, 1)]
 
 
+def test_an_answer_to_a_question_from_before_a_restart_confirms_no_read() -> None:
+    """PAX-10: the embedding core counts its calls from the beginning again."""
+    follower, _ = following(2)
+    (_, earlier), *_ = follower.read_index(1)
+    follower.now += SECOND
+    follower.restart()
+    follower.give("b", Accept(NEWER, 3, (), 1))
+    (_, later), *_ = follower.read_index(1)
+    follower.take_notices()
+    follower.give("b", ReadIndexed(NEWER, earlier.number, 1))
+    assert Confirmed(1, 1) not in follower.take_notices(), "slot 2 was chosen between the two questions"
+    follower.give("b", ReadIndexed(NEWER, later.number, 2))
+    assert follower.take_notices() == [Chosen(2, b"value"), Confirmed(1, 2)]
+
+
 def test_a_follower_that_becomes_the_leader_confirms_reads_by_a_probe() -> None:
     """PAX-10"""
     follower, _ = following(1)
