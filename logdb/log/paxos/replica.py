@@ -553,6 +553,8 @@ class Replica:
         ballot, slot, size, offset, data = message
         if not self._follows_ballot(sender, ballot, now):
             return
+        self._acceptor.choose(min(slot, self._acceptor.matched))
+        self._confirm_reads()
         if slot > self._acceptor.commit:
             if self._chunks != (ballot, slot):
                 self._chunks = ballot, slot

@@ -650,6 +650,15 @@ def test_a_snapshot_replaces_older_slots_and_keeps_later_votes() -> None:
     assert promise == [("c", Promise(NEWEST, 3, [(OLD, b"x")], 3))]
 
 
+def test_a_snapshot_replaces_no_values_accepted_from_its_leader() -> None:
+    """A late report of a gap lets the leader send it. The state may lack what the values have, as records (MPX-9)."""
+    follower, ballot = following(3)
+    assert follower.give("b", Install(ballot, 3, 5, 0, b"snap!")) == [("b", Accepted(ballot, 3, False))]
+    assert follower.take_notices() == [Chosen(3, b"value")]
+    follower.restart()
+    assert follower.take_notices() == [Chosen(1, b"value"), Chosen(2, b"value")]
+
+
 def test_a_replica_before_the_log_gets_the_snapshot_in_chunks() -> None:
     leader, ballot = with_chosen(5)
     leader.compact(5, bytes(150))
