@@ -106,6 +106,7 @@ class Replica:
         self._snapshot = bytearray()
         # Calls of `read_index` while this replica follows: the slot that the leader has named, None before that.
         self._reads: dict[int, int | None] = {}
+        self._started_at = 0
         self._awaits_commit = False
         self._handlers: dict[type, Callable[[Address, Any, int], None]] = {
             PreVote: self._on_pre_vote,
@@ -128,6 +129,7 @@ class Replica:
 
     def start(self, now: int) -> list[Outcome]:
         """Start the replica; returns Restore, Chosen for all values known to be chosen, and the first timer."""
+        self._started_at = now
         self._acceptor.deliver_chosen()
         if self._acceptor.membership is None:
             if (
@@ -176,7 +178,7 @@ class Replica:
         leader."""
         if self._role is Role.FOLLOWING and self._leader:
             self._reads[token] = None
-            self._out.append(Send(self._leader, ReadIndex(self._acceptor.promised, token)))
+            self._ask_leader(token)
         else:
             self._established_leader().read_index(token)
         return self._take_out()
@@ -551,6 +553,8 @@ class Replica:
         ballot, slot, size, offset, data = message
         if not self._follows_ballot(sender, ballot, now):
             return
+        self._acceptor.choose(min(slot, self._acceptor.matched))
+        self._confirm_reads()
         if slot > self._acceptor.commit:
             if self._chunks != (ballot, slot):
                 self._chunks = ballot, slot
@@ -572,14 +576,19 @@ class Replica:
 
     # ---- reading while following
 
+    def _ask_leader(self, token: int) -> None:
+        """Ask for the chosen slots. The number differs from those before a restart, of which answers may be late."""
+        self._out.append(Send(self._leader, ReadIndex(self._acceptor.promised, self._started_at + token)))
+
     def _repeat_reads(self) -> None:
         """Ask the leader again, which may be another one: its answer, or the question, may be lost."""
         for token, slot in self._reads.items():
             if slot is None:
-                self._out.append(Send(self._leader, ReadIndex(self._acceptor.promised, token)))
+                self._ask_leader(token)
 
     def _on_read_indexed(self, sender: Address, message: ReadIndexed, now: int) -> None:
-        ballot, token, slot = message
+        ballot, number, slot = message
+        token = number - self._started_at
         if ballot == self._acceptor.promised and token in self._reads:
             self._reads[token] = slot
             self._acceptor.choose(min(slot, self._acceptor.matched))

@@ -7,6 +7,7 @@ from typing import Any
 
 from logdb.cores.effects import MILLISECOND, SECOND
 from logdb.log import requests as calls
+from logdb.log.contract import LogRecord, Trimmed
 from logdb.log.multipaxos.client.log_client import MultiPaxosClient
 from logdb.log.multipaxos.messages import (
     AppendRefused,
@@ -14,6 +15,7 @@ from logdb.log.multipaxos.messages import (
     AppendResponse,
     NotLeader,
     Pull,
+    Pulled,
     ReadError,
     ReadFailed,
     ReadRequest,
@@ -145,6 +147,23 @@ def test_a_subscription_leaves_a_leader_that_has_ended() -> None:
             asked.add(to)
             stage.give(to, ReadFailed(pull.request, ReadError.BEHIND, 1, dead, ""))
     assert dead in asked, "it may have returned"
+
+
+def test_a_subscription_whose_records_were_trimmed_asks_for_no_more() -> None:
+    """The application does not fetch the batch in front of the trimmed records for a while."""
+    stage = Stage()
+    subscription = stage.ask(calls.Subscribe(1))
+    call = stage.call(calls.Next(subscription))
+    for gsn in (1, 2):
+        replica, pull = stage.one(Pull)
+        stage.give(replica, Pulled(pull.request, gsn, gsn + 1, [LogRecord(gsn, 0, 1, bytes(8))]))
+    assert stage.answers[call].end == 2
+    replica, pull = stage.one(Pull)
+    stage.give(replica, ReadFailed(pull.request, ReadError.TRIMMED, 9, replica))
+    assert stage.take(Pull) == []
+    trimmed = stage.ask(calls.Next(subscription))
+    assert (type(trimmed), trimmed.oldest) == (Trimmed, 9)
+    assert stage.take(Pull) == []
 
 
 def test_a_read_returns_to_a_replica_whose_stream_was_lost() -> None:

@@ -510,6 +510,21 @@ def test_a_follower_asks_again_with_each_heartbeat_and_asks_a_new_leader() -> No
     assert follower.take_notices() == [Confirmed(70, 1)]
 
 
+def test_an_answer_to_a_question_from_before_a_restart_confirms_no_read() -> None:
+    """PAX-10: the embedding core counts its calls from the beginning again."""
+    follower, _ = following(2)
+    (_, earlier), *_ = follower.read_index(1)
+    follower.now += SECOND
+    follower.restart()
+    follower.give("b", Accept(NEWER, 3, (), 1))
+    (_, later), *_ = follower.read_index(1)
+    follower.take_notices()
+    follower.give("b", ReadIndexed(NEWER, earlier.number, 1))
+    assert Confirmed(1, 1) not in follower.take_notices(), "slot 2 was chosen between the two questions"
+    follower.give("b", ReadIndexed(NEWER, later.number, 2))
+    assert follower.take_notices() == [Chosen(2, b"value"), Confirmed(1, 2)]
+
+
 def test_a_follower_that_becomes_the_leader_confirms_reads_by_a_probe() -> None:
     """PAX-10"""
     follower, _ = following(1)
@@ -633,6 +648,15 @@ def test_a_snapshot_replaces_older_slots_and_keeps_later_votes() -> None:
     assert behind.take_notices() == [Restore(2, b"snap!")]
     promise = behind.give_and_sync("c", Prepare(NEWEST, 3))
     assert promise == [("c", Promise(NEWEST, 3, [(OLD, b"x")], 3))]
+
+
+def test_a_snapshot_replaces_no_values_accepted_from_its_leader() -> None:
+    """A late report of a gap lets the leader send it. The state may lack what the values have, as records (MPX-9)."""
+    follower, ballot = following(3)
+    assert follower.give("b", Install(ballot, 3, 5, 0, b"snap!")) == [("b", Accepted(ballot, 3, False))]
+    assert follower.take_notices() == [Chosen(3, b"value")]
+    follower.restart()
+    assert follower.take_notices() == [Chosen(1, b"value"), Chosen(2, b"value")]
 
 
 def test_a_replica_before_the_log_gets_the_snapshot_in_chunks() -> None:

@@ -9,7 +9,7 @@ import pytest
 from logdb.cores.effects import MILLISECOND, Answer, Call, Effect, ProtocolViolation, Received, Send, TimerFired
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import AppendUnknown, NotOfThisShard, Trimmed
+from logdb.log.contract import AppendUnknown, LogRecord, NotOfThisShard, Trimmed
 from logdb.log.requests import END, ClientConfig
 from logdb.log.ziplog.client.log_client import ZiplogClient
 from logdb.log.ziplog.messages import (
@@ -31,6 +31,7 @@ from logdb.log.ziplog.messages import (
     ViewRequest,
     ViewResponse,
 )
+from logdb.log.ziplog.records import wrap
 
 SHARD = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
 OTHER_SHARD = ShardConfig(2, 1, (Member(2, "s2", 0, True, True),), 1, 1, 0, False, False)
@@ -118,6 +119,21 @@ def test_an_answer_from_before_the_oldest_record_was_known_is_dropped() -> None:
     assert (again.gsn, again.wanted) == (20, 39)
     client.receive("s1", Pulled(slow.request, 1, 30, 1))
     client.receive("s1", Pulled(again.request, 20, 40, 1))
+
+
+def test_a_subscription_asks_only_once_for_trimmed_records() -> None:
+    """The application does not fetch the batch in front of the trimmed records for a while."""
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    first = client.call(calls.Next(client.results[subscription]))  # type: ignore[arg-type]
+    client.configure(WITH_SHARD)
+    for gsn in (1, 2):
+        (pull,) = (one.message for one in client.take(Pull))
+        client.receive("s1", Pulled(pull.request, gsn, gsn + 1, 1, [LogRecord(gsn, 0, *wrap(gsn, 7, gsn, (1, b"")))]))
+    assert first in client.results
+    (pull,) = (one.message for one in client.take(Pull))
+    client.receive("s1", ReadFailed(pull.request, ReadError.TRIMMED, 20))
+    assert [one.message.gsn for one in client.take(Pull)] == [20], "again and again from 3 on"
 
 
 def test_a_subscription_without_a_caller_asks_nothing() -> None:

@@ -56,7 +56,8 @@ class LogSubscription(Subscription):
 
     def advance(self) -> None:
         self._deliver()
-        if self._ready_bytes < self._fetch_bytes and not self._requests.is_open(self._question):
+        has_room = self._ready_bytes < self._fetch_bytes and not self._requests.is_open(self._question)
+        if has_room and self.position >= self._reads.oldest:  # otherwise its next records are trimmed, and it ends
             self._pull()
 
     def _next_batch(self) -> Batch | Exception | None:
@@ -74,7 +75,6 @@ class LogSubscription(Subscription):
         return Batch(first, self.position, records)
 
     def _pull(self) -> None:
-        self._at = max(self._at, self._reads.oldest) if not self._ready else self._at
         number = self._question = self._context.next_number()
         self._requests.send(number, self._next_pull(), self._source.where(), self._answered)
 

@@ -146,7 +146,9 @@ class LogSubscription(Subscription):
     # ---- pulling
 
     def _pull(self, stream: Stream, number: int, requested: int, limit: int) -> None:
-        if not stream.records and stream.at < self._mms.oldest:
+        if stream.at < self._mms.oldest:
+            stream.records.clear()
+            stream.bytes = 0
             stream.at, number = self._mms.oldest, self._context.next_number()  # answers to the last one begin earlier
         stream.number, stream.wanted = number, requested
         size = max(1, min(limit // 2, self._context.config.batch_bytes))
