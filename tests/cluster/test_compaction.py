@@ -593,6 +593,28 @@ def test_concurrent_requests_that_fail_are_all_retried() -> None:
     assert finished(log, server).floor == 25
 
 
+def test_records_of_a_compaction_that_were_appended_twice_give_the_same_state() -> None:
+    """An append of unknown outcome is repeated. The rebuilt server had the aborted versions twice, not in order, and
+    reported some as committed."""
+    aborted = [commit(number, {}, reads=[b"k"]) for number in (3, 4)]
+    log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), commit(9, {b"k": b"3"}), *aborted)
+    server, failed, perform = Server(on=log), list[object](), log._answer
+
+    def unknown_once(request: object) -> object:
+        result = perform(request)
+        if not isinstance(request, log_calls.Append) or request.records in failed:
+            return result
+        failed.append(request.records)
+        return LogFailed("the outcome is unknown")
+
+    with mock.patch.object(log, "_answer", unknown_once):
+        assert compacted(log, server, before=2).floor == log.oldest == 2
+    assert kinds(log).count(PART) == 2 * 4  # the map, the head, recent decisions and the ledger
+    rebuilt = Server(on=log).core.replica
+    assert rebuilt.coordinator.outcome(TxnId(1, 3)).status is Status.ABORTED
+    assert rebuilt.image() == server.core.replica.image()
+
+
 def test_a_server_suspected_by_mistake_does_no_harm() -> None:
     """DBS-11: PARTs that come too late must not revive deleted versions."""
     log = Log(commit(1, {b"k": b"old"}), commit(2, {}))

@@ -415,12 +415,13 @@ class Replica:
         return RecentRows(tuple(rows)), None
 
     def install(self, version: int, parts: list[Part]) -> None:
-        """Start from a complete checkpoint. The replica must be empty except for the rows of that checkpoint."""
+        """Start from a complete checkpoint. The replica must be empty except for the rows of that checkpoint. A part may
+        be there twice: a compaction repeats an append of unknown outcome."""
         assert not self.applied, "DBS-9"
-        state: list[tuple[bytes, bytes]] = []
+        state: dict[bytes, bytes] = {}
         for part in parts:
             if isinstance(part, HeadRows | LedgerRows):
-                state += part.rows
+                state.update(part.rows)
         for part in parts:
             if isinstance(part, MapRows):
                 self.take_in(part)
@@ -428,10 +429,10 @@ class Replica:
                 for gsn, label, verdict in part.rows:
                     self._remember(gsn, label, verdict)
         self._restore(
-            version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state if key.startswith(prefix)]
+            version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state.items() if key.startswith(prefix)]
         )
         if self.map.checkpoint is not None:
-            self._unsaved_state = state
+            self._unsaved_state = list(state.items())
 
     def forget(self) -> bool:
         """Drop the rows of an incomplete checkpoint. Returns False if some are on disk."""
