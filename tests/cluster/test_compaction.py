@@ -615,6 +615,21 @@ def test_records_of_a_compaction_that_were_appended_twice_give_the_same_state() 
     assert rebuilt.image() == server.core.replica.image()
 
 
+def test_a_request_for_a_version_far_ahead_ends_no_other_compaction() -> None:
+    """The server waited for ever for a version that the log does not have, and compacted nothing any more."""
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 4)])
+    server = Server(on=log)
+    server.give("mistaken", Compact(1, 1 << 40))
+    server.give("client", Compact(2, 3))
+    for _ in range(40):
+        log.run(server)
+        server.wait(SECOND // 10)
+    replies = {reply.request: reply for _, reply in server.take(Compacted)}
+    assert replies[1].why == f"version {1 << 40} is in the future: the newest is 3"
+    assert (replies[2].why, replies[2].floor) == ("", 3)
+    assert log.trims == [3]
+
+
 def test_a_server_suspected_by_mistake_does_no_harm() -> None:
     """DBS-11: PARTs that come too late must not revive deleted versions."""
     log = Log(commit(1, {b"k": b"old"}), commit(2, {}))

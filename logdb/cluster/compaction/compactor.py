@@ -169,7 +169,7 @@ class Compactor:
         before = min([self._target, *(version for version in self.leases.versions() if version >= tiered)])
         wanted = replica.coordinator.oldest_needed(before)
         if replica.applied < self._target:
-            self._later(config.gather_ns, self._begin)
+            self._call(calls.Tail(), self._await_target)
         elif not self._is_abandoned and wanted <= replica.cleaned:
             self._trim()
         elif replica.begun and not self._is_abandoned:
@@ -184,6 +184,13 @@ class Compactor:
             self._beginning_gsn = 0
             record = BEGINNING, encode_beginning(CompactionBeginning(self._context.client, before))
             self._call(calls.Append((record,)), self._on_beginning)
+
+    def _await_target(self, tail: int) -> None:
+        """Wait for the version, unless the log has no such record: a request for it would end all compactions."""
+        if self._target > tail:
+            self._answer(self._oldest_before, f"version {self._target} is in the future: the newest is {tail}", tail)
+        else:
+            self._later(self._config.gather_ns, self._begin)
 
     def _on_beginning(self, done: calls.AppendResult) -> None:
         self._beginning_gsn = done.gsns[0]
@@ -271,17 +278,18 @@ class Compactor:
                 f"the cold tier cannot be written ({event.failure}); nothing is dropped, and the server tries again",
             )
 
-    def _answer(self, oldest: int, reason: str) -> None:
-        self._reply(oldest, reason)
+    def _answer(self, oldest: int, reason: str, above: int = -1) -> None:
+        self._reply(oldest, reason, above)
         if self._requested:
             self._gather()
         else:
             self._enter(Phase.IDLE)
 
-    def _reply(self, oldest: int, reason: str) -> None:
+    def _reply(self, oldest: int, reason: str, above: int = -1) -> None:
+        """Answer the requests that are done; if there is a `reason`, those for versions `above` one have failed."""
         floor = self._replica.coordinator.floor
         for (address, request), before in list(self._requested.items()):
-            if before <= self._target or reason:
+            if before > above if reason else before <= self._target:
                 del self._requested[address, request]
                 byte_counts = self._read, self._written, self._replica.freed if self._written else 0
                 reply = Compacted(request, floor, self.copied, self._oldest_before, oldest, reason, *byte_counts)
