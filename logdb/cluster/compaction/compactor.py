@@ -176,7 +176,7 @@ class Compactor:
             self._later(config.gather_ns, self._begin)
         elif config.has_cold_tier and (replica.cold is None or replica.cold.copied.version < wanted):
             self._enter(Phase.ARCHIVING)
-            self.archiver.copy_to(wanted, self._begin)
+            self.archiver.copy_to(wanted, self._begin, self._fail)
         elif replica.compactable(before) < wanted:
             self._fail(f"{config.address} does not know the cold tier of its cluster; set `cold` in its cluster.toml")
         else:
