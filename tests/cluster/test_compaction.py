@@ -630,6 +630,17 @@ def test_a_request_for_a_version_far_ahead_ends_no_other_compaction() -> None:
     assert log.trims == [3]
 
 
+def test_leases_of_clients_that_have_died_are_dropped_without_a_compaction() -> None:
+    """Without compactions the server kept one for each client that it had ever had."""
+    server = Server(commit(1, {b"k": b"1"}))
+    for number in range(10):
+        server.give(f"client {number}", Hold(1))
+    server.wait(5 * SECOND)
+    server.give("client", Hold(1))
+    server.wait(20 * SECOND)
+    assert not server.core.compactor.leases._leases
+
+
 def test_a_server_suspected_by_mistake_does_no_harm() -> None:
     """DBS-11: PARTs that come too late must not revive deleted versions."""
     log = Log(commit(1, {b"k": b"old"}), commit(2, {}))

@@ -297,6 +297,7 @@ class Compactor:
 
     def tidy(self) -> None:
         """Called periodically: end the compaction of a killed server, trim after it, or begin one that is due."""
+        self.leases.drop_expired()
         replica = self._replica
         if self.phase is not Phase.IDLE:
             return
