@@ -8,6 +8,7 @@ import pytest
 
 import logdb
 from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
+from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -57,6 +58,7 @@ from logdb.store.records import (
     Compaction,
     Decision,
     Place,
+    TxnId,
     decode_decision,
     digest,
     encode_commit,
@@ -543,6 +545,26 @@ def test_a_checkpoint_and_the_log_after_it_are_the_log_to_the_last_bit(seed: int
     for version in (0, 40, 119):
         for question in (Scan(None, None, False, 99), History(b"key 3", 99)):
             assert taker.ask(question, SNAPSHOT, version) == whole.ask(question, SNAPSHOT, version)
+
+
+def test_a_source_that_forgets_decisions_during_a_transfer_gives_their_labels() -> None:
+    """DBS-1: the label of the winner was no longer among the recent decisions when these were sent, so the new server
+    kept another state, and told clients nothing of the winner."""
+    source, other = Replica(None, 2), Replica(None, 2)
+    later = [commit(number, {b"k": b"2"}, reads=[b"k"], client=2, label=f"label {number}") for number in (2, 3)]
+    source.apply(batch(1, commit(1, {b"k": b"1"}, label="winner")))
+    head, cursor = source.slice(1, None, 1 << 20)
+    parts = [head]
+    source.apply(batch(2, *later))
+    while cursor is not None:
+        part, cursor = source.slice(1, cursor, 1 << 20)
+        parts.append(part)
+    other.install(1, parts)
+    other.apply(batch(2, *later))
+    decided = other.decided(TxnId(2, 3))
+    assert decided is not None
+    assert decided.winner == "winner"
+    assert other.image() == source.image()
 
 
 def test_no_read_is_answered_before_the_checkpoint_is_whole() -> None:
