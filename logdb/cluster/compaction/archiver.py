@@ -60,8 +60,8 @@ class Archiver:
         self._reading_after: int | None = None
 
     def copy_to(self, version: int, done: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Copy everything up to `version`, which is applied, and call `done`. A failure is tried again, but for a record
-        that no replica can read: then `failed` is called with the reason."""
+        """Copy everything up to `version`, which is applied, and call `done`. A failure is tried again; if no replica
+        can read a record, `failed` is called with the reason."""
         self._target, self._done, self._failed = version, done, failed
         self._begin()
 

@@ -408,8 +408,8 @@ class Replica:
                 return
 
     def _recent_rows(self, after: int, max_bytes: int) -> tuple[Part, At | None]:
-        """The recent decisions, those after the version of the checkpoint included: they have the labels of winners that
-        are not recent any more."""
+        """The recent decisions, those after the version of the checkpoint included: they have the labels of winners
+        that are not recent any more."""
         rows, size = [], 0
         for gsn, (label, verdict) in self.recent.items():
             if gsn > after:
@@ -420,8 +420,8 @@ class Replica:
         return RecentRows(tuple(rows)), None
 
     def install(self, version: int, parts: list[Part]) -> None:
-        """Start from a complete checkpoint. The replica must be empty except for the rows of that checkpoint. A part may
-        be there twice: a compaction repeats an append of unknown outcome."""
+        """Start from a complete checkpoint. The replica must be empty except for the rows of that checkpoint. A part
+        may be there twice: a compaction repeats an append of unknown outcome."""
         assert not self.applied, "DBS-9"
         state: dict[bytes, bytes] = {}
         for part in parts:
