@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdb.cluster.client import requests as calls
-from logdb.cluster.compaction.compactor import Compactor
+from logdb.cluster.compaction.compactor import Compactor, Phase
 from logdb.cluster.compaction.records import (
     CompactionBeginning,
     decode_beginning,
@@ -47,7 +47,7 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import ByPrefix, encode_placement
 from logdb.cores.effects import SECOND, ProtocolViolation
-from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
+from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log_calls
 from logdb.log.contract import LogFailed
 from logdb.store.checkpoint import Checkpoint
@@ -628,6 +628,25 @@ def test_a_request_for_a_version_far_ahead_ends_no_other_compaction() -> None:
     assert replies[1].why == f"version {1 << 40} is in the future: the newest is 3"
     assert (replies[2].why, replies[2].floor) == ("", 3)
     assert log.trims == [3]
+
+
+def test_a_compaction_that_cannot_read_a_value_is_repeated_ever_more_seldom() -> None:
+    """Every few seconds the server appended another BEGINNING and all parts again, for ever."""
+    log = Log((VALUE, LARGE), commit(1, {b"k": PLACE._replace(gsn=1)}), commit(2, {}))
+    server, perform = Server(on=log), log._answer
+
+    def damaged(request: object) -> object:
+        is_read = isinstance(request, log_calls.Read)
+        return Corruption("shard 1", None, "record 1 is damaged") if is_read else perform(request)
+
+    with mock.patch.object(log, "_answer", damaged):
+        assert "record 1 is damaged" in compacted(log, server, before=3).why
+        for _ in range(1_800):
+            log.run(server)
+            server.wait(SECOND)
+        assert 5 < kinds(log).count(BEGINNING) < 15
+    assert compacted(log, server, before=3, number=2).floor == log.oldest == 3
+    assert server.core.compactor.phase is Phase.IDLE
 
 
 def test_leases_of_clients_that_have_died_are_dropped_without_a_compaction() -> None:

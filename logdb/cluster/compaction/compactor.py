@@ -48,6 +48,9 @@ APPEND_BYTES: Final = 1 << 20
 ROWS_AT_ONCE: Final = 1_000
 """Maximum number of rows of a part of the ledger, or of recent decisions."""
 
+MAX_DOUBLINGS: Final = 11
+"""The pause after a failed compaction doubles this often: up to about an hour."""
+
 Steps = Generator[Any, Any, None]
 """Yields requests to the log, one or a list of concurrent ones, and is sent the results; None: let others run."""
 
@@ -89,6 +92,8 @@ class Compactor:
         # When a compaction without a request became due, 0 if none is; whether the one under way pauses.
         self._due_since = 0
         self._pauses = False
+        # The failures since the last success, and until when the server begins no compaction without a request.
+        self._failures = self._idle_until = 0
         # The number of segments in the cold tier when the replica was last looked at.
         self._archived = 0
         # The progress of the compaction under way, and when it was last made.
@@ -207,6 +212,7 @@ class Compactor:
         is_mine = replica.begun and replica.begun_by == self._context.client
         if self.phase is Phase.COPYING and replica.begun != self._began:
             if replica.ended == self._began:
+                self._failures = 0
                 self._trim()
             elif is_mine:  # a retried append of the BEGINNING was ordered late
                 self._copy(replica.begun)
@@ -266,6 +272,9 @@ class Compactor:
         self._answer(oldest, "")
 
     def _fail(self, reason: str) -> None:
+        """What has failed may fail again, after all parts were appended again: the server waits, ever longer."""
+        self._idle_until = self._context.now + (self._config.takeover_ns << min(self._failures, MAX_DOUBLINGS))
+        self._failures += 1
         self._answer(self._oldest_before, reason)
 
     def on_archived(self, event: Archived) -> None:
@@ -301,12 +310,13 @@ class Compactor:
         replica = self._replica
         if self.phase is not Phase.IDLE:
             return
-        if self._is_abandoned:
+        may_begin = self._context.now >= self._idle_until
+        if self._is_abandoned and may_begin:
             self._gather()
         elif replica.cleaned > self.trimmed:
             self._target = 0
             self._trim()
-        elif self._is_due():
+        elif may_begin and self._is_due():
             self._gather(replica.applied)
 
     @property
