@@ -267,6 +267,17 @@ def test_a_time_is_answered_when_its_version_is_applied() -> None:
     assert server.ask(AtTime(server.now + 1)) == FutureVersionReply(3)
 
 
+def test_a_time_that_no_shard_answers_is_looked_up_for_a_while_only() -> None:
+    """Each of its client's attempts added a request to the log without an end."""
+    server = Server(commit(1, {}), commit(2, {}), request_ttl_ns=10 * SECOND)
+    server.read(AtTime(25))
+    (request,) = server.asks_log(log.AtTime)
+    assert request.deadline == server.now + 10 * SECOND
+    server.log_answers(log.AtTime, TimeoutError("the shards did not answer"))
+    assert not server.read_answers()
+    assert not server.core.reads._by_time
+
+
 def test_reads_at_a_time_count_among_the_parked_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_queue, "MAX_PARKED", 8)
     server = Server(commit(1, {}))
