@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -103,6 +104,29 @@ def test_a_store_that_is_away_delays_compactions(tmp_path: Path) -> None:
     assert server.core.compactor.archiver.failures == 0
     assert log.trims == [8]
     assert restored(tier, tmp_path / "restored", 7) == {b"k": b"7"}
+
+
+def test_a_value_that_no_replica_can_read_ends_the_compaction(tmp_path: Path) -> None:
+    """It was read again every few milliseconds, for ever, and the client was not told."""
+    place = Place(1, 1, len(LARGE), digest(LARGE))
+    log = Log((VALUE, LARGE), commit(1, {b"k": place}), commit(2, {b"k": None}))
+    tier, server, perform = Tier(tmp_path / "tier"), Server(on=log, has_cold_tier=True), log._answer
+    reads = list[object]()
+
+    def damaged(request: object) -> object:
+        if not isinstance(request, log_calls.Read):
+            return perform(request)
+        reads.append(request)
+        return Corruption("shard 1", None, "record 1 is damaged")
+
+    with mock.patch.object(log, "_answer", damaged):
+        reply = compact(log, tier, server, before=3)
+        assert "record 1 is damaged" in reply.why
+        server.wait(5 * SECOND)
+        log.run(server)
+        assert len(reads) == 1
+    assert compact(log, tier, server, before=3, number=2).oldest_after == 3
+    assert restored(tier, tmp_path / "restored", 2) == {b"k": LARGE}
 
 
 @pytest.mark.parametrize("is_written", [False, True])

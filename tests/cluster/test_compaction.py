@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdb.cluster.client import requests as calls
-from logdb.cluster.compaction.compactor import Compactor
+from logdb.cluster.compaction.compactor import Compactor, Phase
 from logdb.cluster.compaction.records import (
     CompactionBeginning,
     decode_beginning,
@@ -47,7 +47,7 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import ByPrefix, encode_placement
 from logdb.cores.effects import SECOND, ProtocolViolation
-from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
+from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log_calls
 from logdb.log.contract import LogFailed
 from logdb.store.checkpoint import Checkpoint
@@ -591,6 +591,73 @@ def test_concurrent_requests_that_fail_are_all_retried() -> None:
     server.wait(SECOND)
     assert len(server.asks_log(log_calls.Read)) == 4
     assert finished(log, server).floor == 25
+
+
+def test_records_of_a_compaction_that_were_appended_twice_give_the_same_state() -> None:
+    """An append of unknown outcome is repeated. The rebuilt server had the aborted versions twice, not in order, and
+    reported some as committed."""
+    aborted = [commit(number, {}, reads=[b"k"]) for number in (3, 4)]
+    log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), commit(9, {b"k": b"3"}), *aborted)
+    server, failed, perform = Server(on=log), list[object](), log._answer
+
+    def unknown_once(request: object) -> object:
+        result = perform(request)
+        if not isinstance(request, log_calls.Append) or request.records in failed:
+            return result
+        failed.append(request.records)
+        return LogFailed("the outcome is unknown")
+
+    with mock.patch.object(log, "_answer", unknown_once):
+        assert compacted(log, server, before=2).floor == log.oldest == 2
+    assert kinds(log).count(PART) == 2 * 4  # the map, the head, recent decisions and the ledger
+    rebuilt = Server(on=log).core.replica
+    assert rebuilt.coordinator.outcome(TxnId(1, 3)).status is Status.ABORTED
+    assert rebuilt.image() == server.core.replica.image()
+
+
+def test_a_request_for_a_version_far_ahead_ends_no_other_compaction() -> None:
+    """The server waited for ever for a version that the log does not have, and compacted nothing any more."""
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 4)])
+    server = Server(on=log)
+    server.give("mistaken", Compact(1, 1 << 40))
+    server.give("client", Compact(2, 3))
+    for _ in range(40):
+        log.run(server)
+        server.wait(SECOND // 10)
+    replies = {reply.request: reply for _, reply in server.take(Compacted)}
+    assert replies[1].why == f"version {1 << 40} is in the future: the newest is 3"
+    assert (replies[2].why, replies[2].floor) == ("", 3)
+    assert log.trims == [3]
+
+
+def test_a_compaction_that_cannot_read_a_value_is_repeated_ever_more_seldom() -> None:
+    """Every few seconds the server appended another BEGINNING and all parts again, for ever."""
+    log = Log((VALUE, LARGE), commit(1, {b"k": PLACE._replace(gsn=1)}), commit(2, {}))
+    server, perform = Server(on=log), log._answer
+
+    def damaged(request: object) -> object:
+        is_read = isinstance(request, log_calls.Read)
+        return Corruption("shard 1", None, "record 1 is damaged") if is_read else perform(request)
+
+    with mock.patch.object(log, "_answer", damaged):
+        assert "record 1 is damaged" in compacted(log, server, before=3).why
+        for _ in range(1_800):
+            log.run(server)
+            server.wait(SECOND)
+        assert 5 < kinds(log).count(BEGINNING) < 15
+    assert compacted(log, server, before=3, number=2).floor == log.oldest == 3
+    assert server.core.compactor.phase is Phase.IDLE
+
+
+def test_leases_of_clients_that_have_died_are_dropped_without_a_compaction() -> None:
+    """Without compactions the server kept one for each client that it had ever had."""
+    server = Server(commit(1, {b"k": b"1"}))
+    for number in range(10):
+        server.give(f"client {number}", Hold(1))
+    server.wait(5 * SECOND)
+    server.give("client", Hold(1))
+    server.wait(20 * SECOND)
+    assert not server.core.compactor.leases._leases
 
 
 def test_a_server_suspected_by_mistake_does_no_harm() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import logdb
 from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
+from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -57,6 +58,7 @@ from logdb.store.records import (
     Compaction,
     Decision,
     Place,
+    TxnId,
     decode_decision,
     digest,
     encode_commit,
@@ -263,6 +265,17 @@ def test_a_time_is_answered_when_its_version_is_applied() -> None:
     server.show(commit(2, {}), commit(3, {}))
     assert server.read_answers() == {number: (2, VersionReply())}
     assert server.ask(AtTime(server.now + 1)) == FutureVersionReply(3)
+
+
+def test_a_time_that_no_shard_answers_is_looked_up_for_a_while_only() -> None:
+    """Each of its client's attempts added a request to the log without an end."""
+    server = Server(commit(1, {}), commit(2, {}), request_ttl_ns=10 * SECOND)
+    server.read(AtTime(25))
+    (request,) = server.asks_log(log.AtTime)
+    assert request.deadline == server.now + 10 * SECOND
+    server.log_answers(log.AtTime, TimeoutError("the shards did not answer"))
+    assert not server.read_answers()
+    assert not server.core.reads._by_time
 
 
 def test_reads_at_a_time_count_among_the_parked_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -543,6 +556,26 @@ def test_a_checkpoint_and_the_log_after_it_are_the_log_to_the_last_bit(seed: int
     for version in (0, 40, 119):
         for question in (Scan(None, None, False, 99), History(b"key 3", 99)):
             assert taker.ask(question, SNAPSHOT, version) == whole.ask(question, SNAPSHOT, version)
+
+
+def test_a_source_that_forgets_decisions_during_a_transfer_gives_their_labels() -> None:
+    """DBS-1: the label of the winner was no longer among the recent decisions when these were sent, so the new server
+    kept another state, and told clients nothing of the winner."""
+    source, other = Replica(None, 2), Replica(None, 2)
+    later = [commit(number, {b"k": b"2"}, reads=[b"k"], client=2, label=f"label {number}") for number in (2, 3)]
+    source.apply(batch(1, commit(1, {b"k": b"1"}, label="winner")))
+    head, cursor = source.slice(1, None, 1 << 20)
+    parts = [head]
+    source.apply(batch(2, *later))
+    while cursor is not None:
+        part, cursor = source.slice(1, cursor, 1 << 20)
+        parts.append(part)
+    other.install(1, parts)
+    other.apply(batch(2, *later))
+    decided = other.decided(TxnId(2, 3))
+    assert decided is not None
+    assert decided.winner == "winner"
+    assert other.image() == source.image()
 
 
 def test_no_read_is_answered_before_the_checkpoint_is_whole() -> None:

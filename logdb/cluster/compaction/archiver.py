@@ -14,7 +14,7 @@ from logdb.cluster.log_adapter import LogAdapter, ignore_result
 from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica, size_of
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Archive, Archived, ProtocolViolation
-from logdb.errors import shown
+from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, NotOfThisShard
 from logdb.store.folds import folded_commit
@@ -52,31 +52,41 @@ class Archiver:
         self.failures = 0
         self._target = 0
         self._done: Callable[[], None] | None = None
+        self._failed: Callable[[str], None] | None = None
         self._attempt = self._awaited = self._subscription = 0
         self._steps: Steps | None = None
         self._written = 0
         # The number of segments before the one whose content is being read.
         self._reading_after: int | None = None
 
-    def copy_to(self, version: int, done: Callable[[], None]) -> None:
-        """Copy everything up to `version`, which is applied, and call `done`. A failure is tried again."""
-        self._target, self._done = version, done
+    def copy_to(self, version: int, done: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """Copy everything up to `version`, which is applied, and call `done`. A failure is tried again; if no replica
+        can read a record, `failed` is called with the reason."""
+        self._target, self._done, self._failed = version, done, failed
         self._begin()
 
     # ---- the steps
 
     def _begin(self) -> None:
+        self._end_attempt()
+        self._steps = self._segments()
+        self._step(self._attempt, None)
+
+    def _end_attempt(self) -> None:
         self._attempt += 1
-        self._awaited, self._reading_after = 0, None
+        self._awaited, self._reading_after, self._steps = 0, None, None
         if self._subscription:
             self._log.call(calls.Close(self._subscription), ignore_result)
             self._subscription = 0
-        self._steps = self._segments()
-        self._step(self._attempt, None)
 
     def _step(self, attempt: int, result: Any) -> None:
         """Continue. After a failure begin again with what the log says. That a shard does not have a record is none."""
         if attempt != self._attempt or self._steps is None:
+            return
+        if isinstance(result, Corruption):
+            assert self._failed is not None
+            self._end_attempt()
+            self._failed(str(result))
             return
         if isinstance(result, Exception) and not isinstance(result, NotOfThisShard):
             self._begin_later(self._context.backoff(3))

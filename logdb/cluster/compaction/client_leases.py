@@ -23,6 +23,10 @@ class ClientLeases:
 
     def versions(self) -> list[int]:
         """The leased versions."""
+        self.drop_expired()
+        return [version for version, _ in self._leases.values()]
+
+    def drop_expired(self) -> None:
+        """Drop the leases that were not renewed: a client that dies ends none."""
         oldest = self._context.now - self._lease_ns
         self._leases = {client: lease for client, lease in self._leases.items() if lease[1] >= oldest}
-        return [version for version, _ in self._leases.values()]

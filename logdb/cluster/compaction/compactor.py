@@ -48,6 +48,9 @@ APPEND_BYTES: Final = 1 << 20
 ROWS_AT_ONCE: Final = 1_000
 """Maximum number of rows of a part of the ledger, or of recent decisions."""
 
+MAX_DOUBLINGS: Final = 11
+"""The pause after a failed compaction doubles this often: up to about an hour."""
+
 Steps = Generator[Any, Any, None]
 """Yields requests to the log, one or a list of concurrent ones, and is sent the results; None: let others run."""
 
@@ -89,6 +92,8 @@ class Compactor:
         # When a compaction without a request became due, 0 if none is; whether the one under way pauses.
         self._due_since = 0
         self._pauses = False
+        # The failures since the last success, and until when the server begins no compaction without a request.
+        self._failures = self._idle_until = 0
         # The number of segments in the cold tier when the replica was last looked at.
         self._archived = 0
         # The progress of the compaction under way, and when it was last made.
@@ -169,14 +174,14 @@ class Compactor:
         before = min([self._target, *(version for version in self.leases.versions() if version >= tiered)])
         wanted = replica.coordinator.oldest_needed(before)
         if replica.applied < self._target:
-            self._later(config.gather_ns, self._begin)
+            self._call(calls.Tail(), self._await_target)
         elif not self._is_abandoned and wanted <= replica.cleaned:
             self._trim()
         elif replica.begun and not self._is_abandoned:
             self._later(config.gather_ns, self._begin)
         elif config.has_cold_tier and (replica.cold is None or replica.cold.copied.version < wanted):
             self._enter(Phase.ARCHIVING)
-            self.archiver.copy_to(wanted, self._begin)
+            self.archiver.copy_to(wanted, self._begin, self._fail)
         elif replica.compactable(before) < wanted:
             self._fail(f"{config.address} does not know the cold tier of its cluster; set `cold` in its cluster.toml")
         else:
@@ -184,6 +189,13 @@ class Compactor:
             self._beginning_gsn = 0
             record = BEGINNING, encode_beginning(CompactionBeginning(self._context.client, before))
             self._call(calls.Append((record,)), self._on_beginning)
+
+    def _await_target(self, tail: int) -> None:
+        """Wait for the version, unless the log has no such record: a request for it would end all compactions."""
+        if self._target > tail:
+            self._answer(self._oldest_before, f"version {self._target} is in the future: the newest is {tail}", tail)
+        else:
+            self._later(self._config.gather_ns, self._begin)
 
     def _on_beginning(self, done: calls.AppendResult) -> None:
         self._beginning_gsn = done.gsns[0]
@@ -200,6 +212,7 @@ class Compactor:
         is_mine = replica.begun and replica.begun_by == self._context.client
         if self.phase is Phase.COPYING and replica.begun != self._began:
             if replica.ended == self._began:
+                self._failures = 0
                 self._trim()
             elif is_mine:  # a retried append of the BEGINNING was ordered late
                 self._copy(replica.begun)
@@ -259,6 +272,9 @@ class Compactor:
         self._answer(oldest, "")
 
     def _fail(self, reason: str) -> None:
+        """What has failed may fail again, after all parts were appended again: the server waits, ever longer."""
+        self._idle_until = self._context.now + (self._config.takeover_ns << min(self._failures, MAX_DOUBLINGS))
+        self._failures += 1
         self._answer(self._oldest_before, reason)
 
     def on_archived(self, event: Archived) -> None:
@@ -271,17 +287,18 @@ class Compactor:
                 f"the cold tier cannot be written ({event.failure}); nothing is dropped, and the server tries again",
             )
 
-    def _answer(self, oldest: int, reason: str) -> None:
-        self._reply(oldest, reason)
+    def _answer(self, oldest: int, reason: str, above: int = -1) -> None:
+        self._reply(oldest, reason, above)
         if self._requested:
             self._gather()
         else:
             self._enter(Phase.IDLE)
 
-    def _reply(self, oldest: int, reason: str) -> None:
+    def _reply(self, oldest: int, reason: str, above: int = -1) -> None:
+        """Answer the requests that are done; if there is a `reason`, those for versions `above` one have failed."""
         floor = self._replica.coordinator.floor
         for (address, request), before in list(self._requested.items()):
-            if before <= self._target or reason:
+            if before > above if reason else before <= self._target:
                 del self._requested[address, request]
                 byte_counts = self._read, self._written, self._replica.freed if self._written else 0
                 reply = Compacted(request, floor, self.copied, self._oldest_before, oldest, reason, *byte_counts)
@@ -289,15 +306,17 @@ class Compactor:
 
     def tidy(self) -> None:
         """Called periodically: end the compaction of a killed server, trim after it, or begin one that is due."""
+        self.leases.drop_expired()
         replica = self._replica
         if self.phase is not Phase.IDLE:
             return
-        if self._is_abandoned:
+        may_begin = self._context.now >= self._idle_until
+        if self._is_abandoned and may_begin:
             self._gather()
         elif replica.cleaned > self.trimmed:
             self._target = 0
             self._trim()
-        elif self._is_due():
+        elif may_begin and self._is_due():
             self._gather(replica.applied)
 
     @property

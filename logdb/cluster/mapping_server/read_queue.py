@@ -185,12 +185,14 @@ class ReadQueue:
         number = self._context.next_number()
         self._by_time[number] = parked
 
-        def on_version(gsn: int) -> None:
+        def on_version(gsn: int | Exception) -> None:
             del self._by_time[number]
+            if isinstance(gsn, Exception):
+                return  # a shard does not answer, and the client has sent the read again
             read = parked.read._replace(consistency=Consistency.SNAPSHOT, version=gsn)
             self._park(gsn, parked._replace(read=read))
 
-        self._log.call(log_requests.AtTime(question.time), on_version)
+        self._log.call(log_requests.AtTime(question.time, self._context.now + self._ttl_ns), on_version)
 
     def _set_expiry(self) -> None:
         if self._expiry.at is None and (self._by_version or self._needing_tail):

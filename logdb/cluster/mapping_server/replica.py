@@ -136,6 +136,8 @@ class Replica:
         self.summarized: dict[int, int] = {}
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
         self._keep = keep
+        # By GSN of a commit record that will not be applied: the label of the winner, which `recent` may lack.
+        self._winners: dict[int, str] = {}
         self._unsaved_recent: dict[int, bool] = {}
         self._unsaved_state: StateRows = []
         self._last_key = b""
@@ -169,7 +171,8 @@ class Replica:
                         if commit.label:
                             self._remember(gsn, commit.label, None)
                     elif verdict.reason is not Reason.DUPLICATE:
-                        self._remember(gsn, self.recent.get(verdict.version, ("",))[0], verdict)
+                        winner = self._winners.pop(gsn, "") or self.recent.get(verdict.version, ("",))[0]
+                        self._remember(gsn, winner, verdict)
                     decided.append((commit, verdict))
                 elif tag in (BEGINNING, PART, ENDING):
                     self._apply_compaction(gsn, tag, payload)
@@ -348,7 +351,7 @@ class Replica:
             ledger = tuple(islice(self.coordinator.ledger.rows(cursor.after, version), count))
             full = len(ledger) == count
             return LedgerRows(ledger), At(Section.LEDGER, ledger[-1][0]) if full else At(Section.RECENT, b"")
-        return self._recent_rows(version, int.from_bytes(cursor.after), max_bytes)
+        return self._recent_rows(int.from_bytes(cursor.after), max_bytes)
 
     def _map_rows(self, version: int, cursor: At, max_bytes: int) -> tuple[list[MapRow], At | None]:
         rows, size = [], 0
@@ -404,10 +407,12 @@ class Replica:
             if version <= floor:
                 return
 
-    def _recent_rows(self, version: int, after: int, max_bytes: int) -> tuple[Part, At | None]:
+    def _recent_rows(self, after: int, max_bytes: int) -> tuple[Part, At | None]:
+        """The recent decisions, those after the version of the checkpoint included: they have the labels of winners
+        that are not recent any more."""
         rows, size = [], 0
         for gsn, (label, verdict) in self.recent.items():
-            if after < gsn <= version:
+            if gsn > after:
                 rows.append(RecentRow(gsn, label, verdict))
                 size += 64 + len(label) + (0 if verdict is None else len(verdict.key) + 4 * len(verdict.failed))
                 if size >= max_bytes:
@@ -415,23 +420,27 @@ class Replica:
         return RecentRows(tuple(rows)), None
 
     def install(self, version: int, parts: list[Part]) -> None:
-        """Start from a complete checkpoint. The replica must be empty except for the rows of that checkpoint."""
+        """Start from a complete checkpoint. The replica must be empty except for the rows of that checkpoint. A part
+        may be there twice: a compaction repeats an append of unknown outcome."""
         assert not self.applied, "DBS-9"
-        state: list[tuple[bytes, bytes]] = []
+        state: dict[bytes, bytes] = {}
         for part in parts:
             if isinstance(part, HeadRows | LedgerRows):
-                state += part.rows
+                state.update(part.rows)
         for part in parts:
             if isinstance(part, MapRows):
                 self.take_in(part)
             if isinstance(part, RecentRows):
                 for gsn, label, verdict in part.rows:
-                    self._remember(gsn, label, verdict)
+                    if gsn <= version:
+                        self._remember(gsn, label, verdict)
+                    elif verdict is not None:
+                        self._winners[gsn] = label
         self._restore(
-            version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state if key.startswith(prefix)]
+            version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state.items() if key.startswith(prefix)]
         )
         if self.map.checkpoint is not None:
-            self._unsaved_state = state
+            self._unsaved_state = list(state.items())
 
     def forget(self) -> bool:
         """Drop the rows of an incomplete checkpoint. Returns False if some are on disk."""
