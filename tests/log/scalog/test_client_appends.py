@@ -354,6 +354,20 @@ def test_records_whose_gsns_no_member_has_end_as_unknown() -> None:
     assert {"s11", "s12", "s13"} <= set(asked[:-1]), "requests primaries to all members"
 
 
+def test_a_late_status_may_have_the_gsns_that_were_given_up_or_lack_known_ones() -> None:
+    """A member that was paused answers an old request when its records have results from others (BUGS.md, 50)."""
+    stage, call, append = sealed_stage()
+    first = append.sequence
+    for _ in range(20):
+        stage.wait(SECOND)
+        for to, _ in stage.take(AppendStatusRequest):
+            stage.give(to, AppendStatus(append.client, 11, ((first, 1, 0),), ()))
+    stage.give("s13", AppendStatus(append.client, 11, ((first, 3, 70),), ()))
+    stage.give("s12", AppendStatus(append.client, 11, ((first, 4, 0),), ()))
+    assert isinstance(stage.answers[call], LogFailed)
+    assert "it is in the log, but was trimmed" in str(stage.answers[call])
+
+
 def test_a_gsn_that_one_member_lacks_comes_from_another_one() -> None:
     stage, call, append = sealed_stage()
     while call not in stage.answers:

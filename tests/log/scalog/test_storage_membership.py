@@ -473,6 +473,23 @@ def test_a_joining_member_makes_received_sessions_durable() -> None:
     assert newcomer.messages(AppendStatus) == [AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),))]
 
 
+def test_a_server_sends_only_sessions_whose_records_it_has() -> None:
+    """SCA-13: a lagging server without the newest configuration does not know that its copy ends before the trim point.
+    With its sessions, another copy would report `never` for records that were ordered (BUGS.md, 49)."""
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    cluster.order((21, 3))
+    backup.receive(cluster.update(), ORDERING[0])
+    request = SessionsRequest(1, 21, 4)
+    backup.receive(request, "host-0")
+    assert backup.messages(SessionsResponse) == []
+    cluster.run()
+    backup.receive(request, "host-0")
+    assert backup.messages(SessionsResponse) == [SessionsResponse(1, 21, 4, (), ((7, 1, 3, 1, 1),))]
+
+
 def test_a_finalized_shard_still_reports_placed_links() -> None:
     cluster = Cluster(1)
     (host,) = cluster.hosts

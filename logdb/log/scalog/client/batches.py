@@ -34,7 +34,10 @@ class Chunk:
         self.gsns: Sequence[int] | None = None
 
     def decide(self, start: int, gsns: Sequence[int]) -> list[tuple[int, int]]:
-        """Store results for the records from index `start` on. Returns the (start, end) runs that had none before."""
+        """Store results for the records from index `start` on. Returns the (start, end) runs that had none before.
+
+        A result stays: a late status may have a GSN that is given up as forgotten, or lack one that is known.
+        """
         if self.gsns is None:
             if len(gsns) == len(self.records):
                 self.gsns = gsns
@@ -43,7 +46,7 @@ class Chunk:
         results = list(self.gsns)
         runs: list[tuple[int, int]] = []
         for index, gsn in enumerate(gsns, start):
-            if results[index] and results[index] != gsn:
+            if results[index] not in (0, gsn, FORGOTTEN) and gsn != FORGOTTEN:
                 raise ProtocolViolation(f"SCA-13: record {self.sequence + index} is at {results[index]} and at {gsn}")
             if not results[index]:
                 results[index] = gsn

@@ -262,12 +262,13 @@ class Replication:
     # ---- the clients of records before a copy
 
     def on_sessions_request(self, message: SessionsRequest, sender: Address) -> None:
-        """Send the clients of the records before another member's copy, if they are complete here."""
+        """Send the clients of the records before another member's copy, if they are complete here: a copy that
+        lags lacks those of the records that it has not received."""
         shard = self._shard
         copy = shard.copies.get(message.segment)
         if copy is None or message.shard != shard.number or not copy.whole:
             return
-        if message.before <= shard.chain.ends.get(copy.id, 1):
+        if message.before <= min(copy.end, shard.chain.ends.get(copy.id, 1)):
             copy.sessions.fix(message.before, partial(shard.gsns_of, copy.id))
             marks, runs = copy.sessions.before(message.before)
             shard.out.append(Send(sender, SessionsResponse(shard.number, copy.id, message.before, marks, runs)))
