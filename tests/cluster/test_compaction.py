@@ -598,7 +598,7 @@ def test_records_of_a_compaction_that_were_appended_twice_give_the_same_state() 
     reported some as committed."""
     aborted = [commit(number, {}, reads=[b"k"]) for number in (3, 4)]
     log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), commit(9, {b"k": b"3"}), *aborted)
-    server, failed, perform = Server(on=log), list[object](), log._answer
+    server, failed, perform = Server(on=log), list[object](), log.perform
 
     def unknown_once(request: object) -> object:
         result = perform(request)
@@ -607,7 +607,7 @@ def test_records_of_a_compaction_that_were_appended_twice_give_the_same_state() 
         failed.append(request.records)
         return LogFailed("the outcome is unknown")
 
-    with mock.patch.object(log, "_answer", unknown_once):
+    with mock.patch.object(log, "perform", unknown_once):
         assert compacted(log, server, before=2).floor == log.oldest == 2
     assert kinds(log).count(PART) == 2 * 4  # the map, the head, recent decisions and the ledger
     rebuilt = Server(on=log).core.replica
@@ -616,7 +616,7 @@ def test_records_of_a_compaction_that_were_appended_twice_give_the_same_state() 
 
 
 def test_a_request_for_a_version_far_ahead_ends_no_other_compaction() -> None:
-    """The server waited for ever for a version that the log does not have, and compacted nothing any more."""
+    """The server waited without an end for a version that the log does not have, and compacted nothing any more."""
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 4)])
     server = Server(on=log)
     server.give("mistaken", Compact(1, 1 << 40))
@@ -631,15 +631,15 @@ def test_a_request_for_a_version_far_ahead_ends_no_other_compaction() -> None:
 
 
 def test_a_compaction_that_cannot_read_a_value_is_repeated_ever_more_seldom() -> None:
-    """Every few seconds the server appended another BEGINNING and all parts again, for ever."""
+    """Every few seconds the server appended another BEGINNING and all parts again, without an end."""
     log = Log((VALUE, LARGE), commit(1, {b"k": PLACE._replace(gsn=1)}), commit(2, {}))
-    server, perform = Server(on=log), log._answer
+    server, perform = Server(on=log), log.perform
 
     def damaged(request: object) -> object:
         is_read = isinstance(request, log_calls.Read)
         return Corruption("shard 1", None, "record 1 is damaged") if is_read else perform(request)
 
-    with mock.patch.object(log, "_answer", damaged):
+    with mock.patch.object(log, "perform", damaged):
         assert "record 1 is damaged" in compacted(log, server, before=3).why
         for _ in range(1_800):
             log.run(server)
@@ -657,7 +657,7 @@ def test_leases_of_clients_that_have_died_are_dropped_without_a_compaction() -> 
     server.wait(5 * SECOND)
     server.give("client", Hold(1))
     server.wait(20 * SECOND)
-    assert not server.core.compactor.leases._leases
+    assert not server.core.compactor.leases.by_client
 
 
 def test_a_server_suspected_by_mistake_does_no_harm() -> None:

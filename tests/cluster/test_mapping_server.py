@@ -275,7 +275,7 @@ def test_a_time_that_no_shard_answers_is_looked_up_for_a_while_only() -> None:
     assert request.deadline == server.now + 10 * SECOND
     server.log_answers(log.AtTime, TimeoutError("the shards did not answer"))
     assert not server.read_answers()
-    assert not server.core.reads._by_time
+    assert not server.core.reads.by_time
 
 
 def test_reads_at_a_time_count_among_the_parked_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,7 +560,7 @@ def test_a_checkpoint_and_the_log_after_it_are_the_log_to_the_last_bit(seed: int
 
 def test_a_source_that_forgets_decisions_during_a_transfer_gives_their_labels() -> None:
     """DBS-1: the label of the winner was no longer among the recent decisions when these were sent, so the new server
-    kept another state, and told clients nothing of the winner."""
+    kept another state, and gave clients no label of the winner."""
     source, other = Replica(None, 2), Replica(None, 2)
     later = [commit(number, {b"k": b"2"}, reads=[b"k"], client=2, label=f"label {number}") for number in (2, 3)]
     source.apply(batch(1, commit(1, {b"k": b"1"}, label="winner")))

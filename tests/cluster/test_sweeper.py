@@ -34,8 +34,8 @@ LARGE = b"large " * 2_000
 class TimedLog(Log):
     """A log with a tenth of a second between two records."""
 
-    def _answer(self, request: Any) -> Any:
-        answer = super()._answer(request)
+    def perform(self, request: Any) -> Any:
+        answer = super().perform(request)
         return answer._replace(time=answer.gsn * SECOND // 10) if isinstance(answer, LogRecord) else answer
 
 

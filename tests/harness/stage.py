@@ -159,7 +159,7 @@ class Log:
         """The shard of a record."""
         return self.shards.get(gsn) or 1
 
-    def _answer(self, request: Any) -> Any:
+    def perform(self, request: Any) -> Any:
         """The answer to a request; None if it must wait."""
         tail = len(self.records)
         if isinstance(request, log.Append):
@@ -206,7 +206,7 @@ class Log:
     def step(self, node: Node) -> bool:
         """Answer the oldest request of a node that can be answered. Returns whether there was one."""
         for at, (request, then) in enumerate(node.line.requests):
-            result = self._answer(request)
+            result = self.perform(request)
             if result is not None:
                 del node.line.requests[at]
                 then(result)

@@ -272,7 +272,8 @@ class Compactor:
         self._answer(oldest, "")
 
     def _fail(self, reason: str) -> None:
-        """What has failed may fail again, after all parts were appended again: the server waits, ever longer."""
+        """A compaction that has failed may fail again, after all parts were appended again: the server waits, ever
+        longer."""
         self._idle_until = self._context.now + (self._config.takeover_ns << min(self._failures, MAX_DOUBLINGS))
         self._failures += 1
         self._answer(self._oldest_before, reason)

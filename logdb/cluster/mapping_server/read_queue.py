@@ -52,7 +52,8 @@ def size_of(question: Question) -> int:
 
 
 class ReadQueue:
-    """Parks each read until the replica has applied what it must see. `tail`: the newest GSN known to be in the log.
+    """Parks each read until the replica has applied what it must see. `tail`: the newest GSN known to be in the log;
+    `by_time`: by number, the reads whose time the log resolves to a version.
 
     A read that needs the tail waits for the next tail request: one request serves all reads that came before it was
     sent. A read that names a version waits in a heap. Reads older than `ttl_ns` are dropped: by then the client has
@@ -75,8 +76,7 @@ class ReadQueue:
         self._requesting_tail: list[ParkedRead] = []
         self._needing_tail: list[ParkedRead] = []
         self._by_version: list[tuple[int, int, ParkedRead]] = []
-        # Reads whose time the log resolves to a version, by number.
-        self._by_time: dict[int, ParkedRead] = {}
+        self.by_time: dict[int, ParkedRead] = {}
         self._max_bytes = 0  # of all reads that wait: those that were answered count until the next sum
         self._expiry = Timer(self._expire)
 
@@ -118,14 +118,14 @@ class ReadQueue:
 
     def _has_too_many(self, client: Address) -> bool:
         queued = self._answers.queued(client)
-        lists: tuple[Collection[Any], ...] = self._needing_tail, self._requesting_tail, self._by_version, self._by_time
+        lists: tuple[Collection[Any], ...] = self._needing_tail, self._requesting_tail, self._by_version, self.by_time
         if queued + sum(map(len, lists)) < MAX_PARKED:
             return False
         return queued + sum([parked.client == client for parked in self._parked()]) > MAX_PARKED // 4
 
     def _parked(self) -> Iterator[ParkedRead]:
         by_version = (entry[2] for entry in self._by_version)
-        return chain(self._needing_tail, self._requesting_tail, by_version, self._by_time.values())
+        return chain(self._needing_tail, self._requesting_tail, by_version, self.by_time.values())
 
     def _has_room(self, client: Address, size: int) -> bool:
         """Whether reads of this client with these bytes may wait."""
@@ -183,10 +183,10 @@ class ReadQueue:
             return
 
         number = self._context.next_number()
-        self._by_time[number] = parked
+        self.by_time[number] = parked
 
         def on_version(gsn: int | Exception) -> None:
-            del self._by_time[number]
+            del self.by_time[number]
             if isinstance(gsn, Exception):
                 return  # a shard does not answer, and the client has sent the read again
             read = parked.read._replace(consistency=Consistency.SNAPSHOT, version=gsn)
