@@ -16,3 +16,14 @@ def test_the_records_in_some_ranges_each_once_whatever_the_counts_claim() -> Non
     assert sessions.find_all(CLIENT, [(8, 2**62), (4, 1), (7, 2**62)]) == [(4, 400), (7, 700), (8, 800), (9, 900)]
     assert sessions.find_all(CLIENT, [(1, 2**62)] * 1000) == [(number, 100 * number) for number in range(3, 10)]
     assert sessions.find_all(CLIENT, []) == sessions.find_all(CLIENT + 1, [(1, 2**62)]) == []
+
+
+def test_a_client_that_has_settled_all_its_records_leaves_a_mark_alone() -> None:
+    """Its empty table doubled what a short-lived client leaves in each saved state."""
+    sessions, same = Sessions(), Sessions()
+    sessions.add(CLIENT, 1, 100)
+    sessions.settle(CLIENT, 2)
+    same.settle(CLIENT, 2)
+    assert sessions.to_json() == same.to_json()
+    sessions.add(CLIENT, 2, 200)
+    assert (sessions.find(CLIENT, 1), sessions.find(CLIENT, 2), sessions.mark(CLIENT)) == (0, 200, 2)

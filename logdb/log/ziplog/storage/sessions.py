@@ -59,6 +59,8 @@ class Sessions:
         numbers = range(before, settled) if settled - before < len(gsns) else [one for one in gsns if one < settled]
         for number in numbers:
             gsns.pop(number, None)
+        if not gsns:
+            del self._gsns[client]
 
     def to_json(self) -> str:
         """All of it."""
