@@ -111,7 +111,7 @@ def _toctree(caption: str, pages: tuple[str, ...]) -> str:
 def render(sources: Path, results: Path) -> None:
     """Write the pages of a folder as HTML. Raises SystemExit if there is a warning."""
     trees = results.parent / "doctrees"
-    with patch_docutils(), docutils_namespace():  # a second site in one process is no warning
+    with patch_docutils(), docutils_namespace():  # so one process can build several sites
         app = Sphinx(sources, None, results, trees, "html", SETTINGS, None, sys.stderr, warningiserror=True)
         app.build()
     if app.statuscode:

@@ -68,6 +68,7 @@ class Session:
         self._user = self._share.user
         self._stalled = asyncio.Event()
         self.draining = asyncio.Event()
+        self._is_taking = False
         self._right = right
         self._outbox = Outbox(stream, self._database.version, self._right, self._share)
         self._leases = StreamLeases(self._database, contention, self._user)
@@ -137,7 +138,8 @@ class Session:
         try:
             await asyncio.wait((sending, reading, draining, stalled), return_when=asyncio.FIRST_COMPLETED)
             if self.draining.is_set():
-                reading.cancel()
+                if not self._is_taking:
+                    reading.cancel()
                 await self._finish(sending)
             for task in (reading, sending):
                 if task.done() and not task.cancelled():
@@ -162,7 +164,7 @@ class Session:
     def _is_owing(self) -> bool:
         """Whether a received request has not been answered, or an answer has not been sent."""
         outbox = self._outbox
-        if not outbox.is_empty or outbox.is_sending or self._uploads.has_whole:
+        if self._is_taking or not outbox.is_empty or outbox.is_sending or self._uploads.has_whole:
             return True
         return bool(self._writes.syncs or self._pending.tasks or self._leases.has_waiting)
 
@@ -183,8 +185,12 @@ class Session:
     # ---- requests
 
     async def _read(self) -> None:
-        while isinstance(raw := await self._stream.read(), bytes):
-            await self._take(requests_of(raw))
+        while not self.draining.is_set() and isinstance(raw := await self._stream.read(), bytes):
+            self._is_taking = True
+            try:
+                await self._take(requests_of(raw))
+            finally:
+                self._is_taking = False
 
     async def _take(self, batch: pb.Requests) -> None:
         """Answer the requests of a message, at the pace of the client and in turns with other streams."""

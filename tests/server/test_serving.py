@@ -27,6 +27,7 @@ from logdb.log.segments import Disk
 from logdb.server import server
 from logdb.server.outbox import Outbox
 from logdb.server.session import Session
+from logdb.transport import unread_answers
 from logdb.wire.database_codec import PAGE_BYTES, PROTOCOL
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.ports import free_addresses
@@ -155,6 +156,36 @@ def test_another_database_at_the_same_address_is_rejected(served: Served, tmp_pa
             db.put(b"k", b"2")
     with logdb.connect(served.address) as other:
         assert other.version == 0
+
+
+def test_a_stopping_server_takes_the_rest_of_a_message_whose_turn_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop dropped the requests behind the first turn of a long message, and their outcome was unknown."""
+    served, finish, stops = Served(tmp_path / "db"), Session._finish, list[asyncio.Task[None]]()
+
+    async def main() -> None:
+        async with await logdb.aio.connect(served.address, timeout=2) as db:
+            answers = await asyncio.gather(*(db.put(b"%d" % number, b"v") for number in range(20)))
+            assert sorted(answers) == list(range(1, 21))
+
+    async def stop_within(user: unread_answers.UserQuota) -> None:
+        if not stops:
+            stops.append(asyncio.create_task(served.server.stop()))
+        await finishing.wait()
+
+    async def finish_noted(session: Session, sending: asyncio.Task[None]) -> None:
+        finishing.set()
+        await finish(session, sending)
+
+    finishing = asyncio.Event()
+    monkeypatch.setattr(unread_answers, "TURN_S", -1)
+    monkeypatch.setattr(unread_answers.UserQuota, "let_others", stop_within)
+    monkeypatch.setattr(Session, "_finish", finish_noted)
+    try:
+        asyncio.run(main())
+    finally:
+        served.close()
 
 
 def test_a_stopping_server_answers_received_requests(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
