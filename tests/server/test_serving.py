@@ -28,6 +28,7 @@ from logdb.server import server
 from logdb.server.outbox import Outbox
 from logdb.server.session import Session
 from logdb.transport import unread_answers
+from logdb.transport.listener import Listener
 from logdb.wire.database_codec import PAGE_BYTES, PROTOCOL
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.ports import free_addresses
@@ -162,7 +163,7 @@ def test_a_stopping_server_takes_the_rest_of_a_message_whose_turn_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stop dropped the requests behind the first turn of a long message, and their outcome was unknown."""
-    served, finish, stops = Served(tmp_path / "db"), Session._finish, list[asyncio.Task[None]]()
+    served, end, stops = Served(tmp_path / "db"), Listener.stop, list[asyncio.Task[None]]()
 
     async def main() -> None:
         async with await logdb.aio.connect(served.address, timeout=2) as db:
@@ -172,16 +173,17 @@ def test_a_stopping_server_takes_the_rest_of_a_message_whose_turn_has_ended(
     async def stop_within(user: unread_answers.UserQuota) -> None:
         if not stops:
             stops.append(asyncio.create_task(served.server.stop()))
-        await finishing.wait()
+        await ending.wait()
+        await asyncio.sleep(0)
 
-    async def finish_noted(session: Session, sending: asyncio.Task[None]) -> None:
-        finishing.set()
-        await finish(session, sending)
+    async def noted(listener: Listener, grace_s: float) -> None:
+        ending.set()
+        await end(listener, grace_s)
 
-    finishing = asyncio.Event()
+    ending = asyncio.Event()
     monkeypatch.setattr(unread_answers, "TURN_S", -1)
     monkeypatch.setattr(unread_answers.UserQuota, "let_others", stop_within)
-    monkeypatch.setattr(Session, "_finish", finish_noted)
+    monkeypatch.setattr(Listener, "stop", noted)
     try:
         asyncio.run(main())
     finally:
