@@ -169,10 +169,10 @@ class Coordinator:
             self.pins, self.compacted_at, self.relocated_from = dict(pins), gsn, 0
         elif tag == PIN:
             name, version = decode_pin(payload)
-            if version and version >= self.floor:  # else a compaction was ordered before the pin
-                self.pins[name] = version
-            else:
+            if not version:
                 self.pins.pop(name, None)
+            elif version >= self.floor:  # else a compaction was ordered before the pin, and the name keeps what it has
+                self.pins[name] = version
         elif tag != VALUE:
             raise UnknownRecord(f"record {gsn} is of kind {tag}, which this LogDB does not know")
         self.applied = gsn

@@ -291,6 +291,21 @@ def test_a_pin_that_comes_before_the_beginning_is_kept_and_a_later_one_is_refuse
     assert server.core.replica.coordinator.pins == {"first": 3}
 
 
+def test_a_pin_that_cannot_move_back_any_more_stays_where_it_is() -> None:
+    """The refused move used to remove the pin, and the next compaction dropped the version that it had kept."""
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 6)])
+    server = Server(on=log)
+    log.add(
+        (PIN, encode_pin("moved", 4)),
+        (BEGINNING, encode_beginning(CompactionBeginning(7, 3))),
+        (PIN, encode_pin("moved", 2)),
+        (BEGINNING, encode_beginning(CompactionBeginning(9, 5))),
+    )
+    log.run(server)
+    assert server.core.replica.coordinator.pins == {"moved": 4}
+    assert server.core.replica.coordinator.floor == 4
+
+
 def test_a_map_is_looked_through_a_few_keys_at_a_time() -> None:
     """The server handles other events in between, even if it has to copy little."""
     log = Log(*[commit(number, {b"%d of %d" % (key, number): b"" for key in range(1_000)}) for number in range(1, 11)])

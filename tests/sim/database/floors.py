@@ -39,8 +39,9 @@ class Floors:
         gsn, _, tag, payload = record
         if tag == PIN:
             name, version = decode_pin(payload)
-            self._pins.pop(name, None)
-            if version >= max(self.floor, 1):
+            if not version:
+                self._pins.pop(name, None)
+            elif version >= self.floor:
                 self._pins[name] = version
         elif tag == BEGINNING:
             self.begun = gsn
