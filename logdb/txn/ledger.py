@@ -11,6 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from struct import Struct
 
+from sortedcontainers import SortedDict
+
 _RUN_KEY = Struct(">QQ")
 _RUN = Struct("<QQ")
 _GSN = Struct(">Q")
@@ -57,12 +59,14 @@ class ClientTransactions:
     A record of `next_sequence` at `next_gsn` would lengthen the last run.
     """
 
-    __slots__ = ("counts", "forgotten", "gsns", "last", "next_gsn", "next_sequence", "saved", "sequences")
+    __slots__ = (
+        "counts", "forgotten", "gsns", "last", "next_gsn", "next_sequence", "saved", "saved_forgotten", "sequences"
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.sequences, self.gsns, self.counts = array("Q"), array("Q"), array("Q")
         self.last = 0
-        self.forgotten: Stretches = ()
+        self.forgotten = self.saved_forgotten = Stretches()
         self.next_sequence = self.next_gsn = -1
         self.saved = 0
 
@@ -106,7 +110,7 @@ class Ledger:
     """Invariant LED-1: an id has one GSN, that of its first commit record in the log."""
 
     def __init__(self) -> None:
-        self.sessions: dict[int, ClientTransactions] = {}
+        self.sessions: SortedDict[int, ClientTransactions] = SortedDict()
         self.aborted = array("Q")
         self._saved_aborted = 0
         self._dropped: list[bytes] = []
@@ -238,14 +242,13 @@ class Ledger:
             first = _GSN.unpack(after[1:])[0] if after[1:] else 0
             for gsn in self.aborted_between(first, through):
                 yield ABORTED_ROWS + _GSN.pack(gsn), b""
-        clients = sorted(self.sessions)
         if kind <= FORGOTTEN_ROWS:
             first = _CLIENT.unpack(after[1:])[0] + 1 if kind == FORGOTTEN_ROWS else 0
-            for client in clients[bisect_left(clients, first) :]:
+            for client in self.sessions.irange(first):
                 if self.sessions[client].forgotten:
                     yield _forgotten_row(client, self.sessions[client].forgotten)
         at_client, at_sequence = _RUN_KEY.unpack(after[1:]) if kind == RUN_ROWS else (0, -1)
-        for client in clients[bisect_left(clients, at_client) :]:
+        for client in self.sessions.irange(at_client):
             for sequence, gsn, count in self._joined(self.sessions[client]):
                 if gsn <= through and (client, sequence) > (at_client, at_sequence):
                     yield RUN_ROWS + _RUN_KEY.pack(client, sequence), _RUN.pack(gsn, min(count, through - gsn + 1))
@@ -264,7 +267,8 @@ class Ledger:
                 key = RUN_ROWS + _RUN_KEY.pack(client, session.sequences[at])
                 yield key, _RUN.pack(session.gsns[at], session.counts[at])
             session.saved = max(len(session.sequences) - 1, 0)
-            if session.forgotten:
+            if session.forgotten != session.saved_forgotten:
+                session.saved_forgotten = session.forgotten
                 yield _forgotten_row(client, session.forgotten)
 
     def restore(self, state: Callable[[bytes], list[tuple[bytes, bytes]]]) -> None:
@@ -278,6 +282,7 @@ class Ledger:
             else:
                 session.forgotten = tuple([bound for (bound,) in _BOUND.iter_unpack(raw)])
             session.last = session.forgotten[-1] - 1
+            session.saved_forgotten = session.forgotten
         for key, raw in state(RUN_ROWS):
             client, sequence = _RUN_KEY.unpack(key)
             gsn, count = _RUN.unpack(raw)

@@ -195,3 +195,17 @@ def test_rows_go_on_where_they_were_left_and_are_the_same_whatever_the_runs() ->
             if 0 < (ledger.find(client, sequence) or 0) <= through
             for one in [ledger.find(client, sequence)]
         )
+
+
+def test_a_checkpoint_saves_the_used_numbers_of_a_client_once() -> None:
+    """They are kept after the client has ended, so saving them again would cost more with each client that ever was."""
+    ledger = Ledger()
+    for client in range(1, 4):
+        ledger.is_new(client, 0, client)
+    ledger.trim(4, ledger.used_before(4))
+    saved = [dict(ledger.unsaved()), dict(ledger.unsaved())]
+    assert [len([key for key in rows if key[:1] == FORGOTTEN_ROWS]) for rows in saved] == [3, 0]
+    ledger.is_new(2, 1, 4)
+    ledger.trim(5, ledger.used_before(5))
+    again = [key for key, _ in ledger.unsaved() if key[:1] == FORGOTTEN_ROWS]
+    assert again == [FORGOTTEN_ROWS + (2).to_bytes(8)]
