@@ -297,6 +297,47 @@ def test_a_copy_goes_on_with_an_answer_that_comes_late() -> None:
     assert 9 in [one.copied for _, one in unit.take(Report)]
 
 
+def test_a_damaged_entry_is_copied_from_an_earlier_unit_of_the_chain() -> None:
+    """The copy used to wait until an operator had emptied the disk of the last unit."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
+    asked = []
+
+    def pull() -> Pull:
+        to, message = unit.one(Pull)
+        asked.append((to, message.first, message.max_bytes == 1))
+        return message
+
+    def reject(server: str) -> None:
+        unit.give(server, Rejected(pull().request, Reason.UNREADABLE, 1, 0, "damaged"))
+
+    def give(server: str, positions: range) -> None:
+        entries = tuple([Entry(position, 1, 7, position, 1) for position in positions])
+        records = [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]
+        unit.give(server, Pulled(pull().request, 8, entries, records=records))
+        unit.sync()
+
+    for _ in range(5):
+        reject("s12")
+    give("s12", range(1, 3))
+    for _ in range(2):
+        reject("s12")
+    give("s11", range(3, 4))
+    give("s12", range(4, 9))
+    assert asked[-4:] == [("s12", 3, False), ("s12", 3, True), ("s11", 3, True), ("s12", 4, False)]
+    assert 9 in [one.copied for _, one in unit.take(Report)]
+
+
+def test_a_copy_waits_if_an_entry_is_damaged_in_the_whole_chain() -> None:
+    unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
+    for _ in range(7):
+        to, pull = unit.one(Pull)
+        unit.give(to, Rejected(pull.request, Reason.UNREADABLE, 1, 0, "damaged"))
+    assert (to, pull.max_bytes) == ("s11", 1)
+    assert not unit.take(Pull)
+    unit.wait(SECOND)
+    assert {to for to, _ in unit.take(Pull)} == {"s12"}
+
+
 def test_a_unit_reports_a_copy_when_it_is_durable() -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
     _, pull = unit.one(Pull)

@@ -1,10 +1,11 @@
 """Copies to a unit the entries of its shard from before it joined, in the background while appends go on.
 
 First it completes what was not certainly decided when it joined, as a filler does: from the unit before it in the
-chain. It copies older entries from the last unit of the chain, where they are complete, so they cannot change any more
-(COR-1). A hole is filled along the chain. If the chain has no unit with all entries, its first one copies from former
-units, the latest one first, and writes junk where none of them has an entry (COR-5). A stream replica copies the
-entries of its streams from all shards of the log.
+chain. It copies older entries from the last unit of the chain, where they are complete, so they cannot change any
+more (COR-1). Of a damaged entry it requests the copy of the unit before that one. A hole is filled along the chain.
+If the chain has no unit with all entries, its first one copies from former units, the latest one first, and writes
+junk where none of them has an entry (COR-5). A stream replica copies the entries of its streams from all shards of
+the log.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from logdb.cores.effects import Address, Effect, Send
 from logdb.log.contract import LogRecord
-from logdb.log.corfu.messages import Entry, FillRequest, Pull, Pulled, Rejected, Written
+from logdb.log.corfu.messages import Entry, FillRequest, Pull, Pulled, Reason, Rejected, Written
 from logdb.log.corfu.projection import Former, ShardConfig, Unit, View, position_of
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
@@ -42,6 +43,7 @@ class Copier:
         self._lacking: dict[int, int] = {}
         self._request: Send | None = None
         self._doublings = 0
+        self._bytes, self._damaged = config.copy_bytes, 0
         self.is_current = False
         self.copied = 0
 
@@ -50,7 +52,7 @@ class Copier:
         is_newer = self._view is None or view.epoch > self._view.epoch
         self._view, self._server, self._shard, self._since = view, me.server, shard, me.since
         if is_newer:
-            self._is_filling, self._link = False, 0
+            self._is_filling, self._link, self._damaged = False, 0, 0
             self._ask(now)
 
     def _ask(self, now: int) -> None:
@@ -93,7 +95,8 @@ class Copier:
             self._link = min(self._link, len(units) - 1)
             self._send(units[self._link].address, FillRequest(self._number, view.epoch, position))
         else:
-            self._pull(view, units[-1].address, view.epoch, position, self._stop)
+            stop = position + 1 if self._damaged else self._stop
+            self._pull(view, units[max(len(units) - 1 - self._damaged, 0)].address, view.epoch, position, stop)
 
     def _ask_former(self, view: View, former: list[Former], position: int, now: int) -> None:
         """Request the entry of the next former unit, with those that follow if these cannot be on a later one."""
@@ -115,8 +118,8 @@ class Copier:
     def _pull(self, view: View, to: Address, epoch: int, position: int, end: int) -> None:
         stride = view.stride(self._source, position)
         assert stride is not None
-        end, size = min(stride.end or end, end), self._config.copy_bytes
-        self._send(to, Pull(self._number, epoch, position, stride.step, end, 0, None, size, uncommitted=True))
+        end = min(stride.end or end, end)
+        self._send(to, Pull(self._number, epoch, position, stride.step, end, 0, None, self._bytes, uncommitted=True))
 
     def _send(self, to: Address, message: Pull | FillRequest) -> None:
         self._request = Send(to, message)
@@ -172,6 +175,7 @@ class Copier:
                 self._store.add_copy(entry, by_position.get(position, ()), deleted, uncommitted)
         if entries:
             self._reached[self._part] = max(self._at, entries[-1].position + 1)
+            self._bytes, self._damaged = min(4 * self._bytes, self._config.copy_bytes), 0
         if former is None:
             self._is_filling, self._link = not entries, 0
         elif entries:
@@ -194,10 +198,25 @@ class Copier:
             self._is_filling = False
         self._ask(now)
 
-    def on_rejected(self, message: Rejected) -> None:
-        """Wait for a newer projection, or for the next attempt."""
-        if message.request == self._number:
-            self._is_filling, self._request = False, None
+    def on_rejected(self, message: Rejected, now: int) -> None:
+        """Wait for a newer projection, or for the next attempt. If entries are damaged there, request fewer of them,
+        then the first one of the unit before in the chain: all units have the entry that a later unit has."""
+        if message.request != self._number:
+            return
+        is_filling, self._is_filling, self._request = self._is_filling, False, None
+        if message.why is not Reason.UNREADABLE or is_filling or self._view is None:
+            return
+        config = self._view.shard(self._source)
+        if self._bytes > 1:
+            self._bytes = max(self._bytes // 16, 1)
+        elif config is None or self._former is not None:
+            return
+        else:
+            self._damaged += 1
+            if self._damaged >= len(self._upstream(config, self._at)):
+                self._damaged = 0
+                return
+        self._ask(now)
 
     def on_persisted(self) -> None:
         """The copy is complete when its last entry is durable."""

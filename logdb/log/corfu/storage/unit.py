@@ -513,7 +513,7 @@ class StorageUnit:
         """Another unit does not send an entry. The filler requests it again, unless it was trimmed."""
         fill, filler = self._fetches.pop(message.request, (None, ""))
         if fill is None:
-            self.copier.on_rejected(message)
+            self.copier.on_rejected(message, now)
         elif message.why is Reason.TRIMMED:
             self.reads.reject(fill.request, Reason.TRIMMED, filler)
 
