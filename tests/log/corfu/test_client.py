@@ -37,6 +37,27 @@ def test_a_pull_ends_where_another_unit_becomes_the_last_one_of_the_chain() -> N
         client.give(unit, Pulled(pull.request, 9, entries))
 
 
+def test_records_are_read_if_those_damaged_on_one_unit_are_sound_on_another() -> None:
+    """Each damage made the whole batch unreadable, so no unit seemed to have its records."""
+    client = Client()
+    subscription = client.answers[client.call(calls.Subscribe(1))]
+    damaged, found = {"s11": 1, "s12": 2}, []
+    call = client.call(calls.Next(subscription))
+    client.configure(view_of(shard_of(1, 0, 0)))
+    for _ in range(9):
+        for to, pull in client.take(Pull):
+            if damaged[to] == pull.first or pull.end != pull.first + 1:
+                client.give(to, Rejected(pull.request, Reason.UNREADABLE, 1, 0, f"disk of {to}"))
+            else:
+                records = [LogRecord(gsn_at(pull.first), 1, 1, b"x")]
+                client.give(to, Pulled(pull.request, 9, (Entry(pull.first, 1, 7, pull.first, 1),), records=records))
+        if call in client.answers:
+            found += [record.gsn for record in client.answers[call].records]
+            call = client.call(calls.Next(subscription))
+        client.wait(SECOND // 20)
+    assert found[:2] == [gsn_at(1), gsn_at(2)]
+
+
 def test_a_fill_ends_when_its_position_is_trimmed_away_with_its_shard() -> None:
     """The units of a shard that was removed know nothing of the position any more, and a trim begins no epoch."""
     client = Client()

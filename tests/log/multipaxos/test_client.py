@@ -166,6 +166,26 @@ def test_a_subscription_whose_records_were_trimmed_asks_for_no_more() -> None:
     assert stage.take(Pull) == []
 
 
+def test_records_are_read_if_those_damaged_on_one_replica_are_sound_on_another() -> None:
+    """Each damage made the whole batch unreadable, so no replica seemed to have its records."""
+    stage = Stage()
+    subscription = stage.ask(calls.Subscribe(1))
+    damaged, found = dict(zip(REPLICAS, ({1, 2}, {2, 3}, {1, 3}), strict=True)), []
+    call = stage.call(calls.Next(subscription))
+    for _ in range(40):
+        for to, pull in stage.take(Pull):
+            if pull.gsn in damaged[to] or pull.max_bytes > 1:
+                stage.give(to, ReadFailed(pull.request, ReadError.UNREADABLE, 1, to, f"disk of {to}"))
+            else:
+                records = [LogRecord(pull.gsn, 0, 1, bytes(8))]
+                stage.give(to, Pulled(pull.request, pull.gsn, pull.gsn + 1, records))
+        if call in stage.answers:
+            found += [record.gsn for record in stage.answers[call].records]
+            call = stage.call(calls.Next(subscription))
+        stage.wait(50 * MILLISECOND)
+    assert found[:3] == [1, 2, 3]
+
+
 def test_a_read_returns_to_a_replica_whose_stream_was_lost() -> None:
     """The others do not have the record. The read went back and forth between them (seed 218)."""
     stage = Stage()

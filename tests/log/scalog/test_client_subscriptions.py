@@ -240,7 +240,7 @@ def test_damage_on_all_members_is_raised_at_its_position() -> None:
     reader = Reader(two_shards())
     call = reader.next()
     pulls = reader.pulls()
-    for _ in range(2):
+    for _ in range(3):
         to, pull = pulls[1]
         reader.stage.give(to, ReadFailed(pull.request, ReadError.READABLE, 1, f"disk of {to}"))
         reader.stage.wait(SECOND // 20)
@@ -248,6 +248,24 @@ def test_damage_on_all_members_is_raised_at_its_position() -> None:
     error = reader.stage.answers[call]
     assert isinstance(error, Corruption)
     assert "disk of s11; disk of s12" in str(error)
+
+
+def test_records_are_read_if_those_damaged_on_one_member_are_sound_on_another() -> None:
+    """Each damage made the whole batch unreadable, so no member seemed to have its records."""
+    reader = Reader(Stage(view(1, shard(1))))
+    damaged, found = {"s11": 2, "s12": 1}, []
+    call = reader.next()
+    for _ in range(9):
+        for to, pull in reader.pulls().values():
+            if damaged[to] == pull.gsn or pull.max_bytes > 1:
+                reader.stage.give(to, ReadFailed(pull.request, ReadError.READABLE, 1, f"disk of {to}"))
+            else:
+                reader.answer_pull((to, pull), pull.gsn + 1, (pull.gsn, 1))
+        if call in reader.stage.answers:
+            found += [record.gsn for record in reader.stage.answers[call].records]
+            call = reader.next()
+        reader.stage.wait(SECOND // 20)
+    assert found[:2] == [1, 2]
 
 
 def test_prefetched_bytes_are_bounded() -> None:

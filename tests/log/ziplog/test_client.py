@@ -121,6 +121,28 @@ def test_an_answer_from_before_the_oldest_record_was_known_is_dropped() -> None:
     client.receive("s1", Pulled(again.request, 20, 40, 1))
 
 
+def test_records_are_read_if_those_damaged_on_one_member_are_sound_on_another() -> None:
+    """Each damage made the whole batch unreadable, so no member seemed to have its records."""
+    client = Client()
+    subscription = client.results[client.call(calls.Subscribe(1))]
+    damaged, found = {"s1": 2, "s4": 1}, []
+    pair = SHARD._replace(members=(*SHARD.members, SHARD.members[0]._replace(server=4, address="s4")))
+    call = client.call(calls.Next(subscription))  # type: ignore[arg-type]
+    client.configure(WITH_SHARD._replace(shards=(pair,)))
+    for _ in range(9):
+        for to, pull in ((one.to, one.message) for one in client.take(Pull)):
+            if damaged[to] == pull.gsn or pull.max_bytes > 1:
+                client.receive(to, ReadFailed(pull.request, ReadError.UNREADABLE, 1, f"disk of {to}"))
+            else:
+                records = [LogRecord(pull.gsn, 0, *wrap(pull.gsn, 7, pull.gsn, (1, b"")))]
+                client.receive(to, Pulled(pull.request, pull.gsn, pull.gsn + 1, 1, records))
+        if call in client.results:
+            found += [record.gsn for record in client.results[call].records]  # type: ignore[attr-defined]
+            call = client.call(calls.Next(subscription))  # type: ignore[arg-type]
+        client.wait()
+    assert found[:2] == [1, 2]
+
+
 def test_a_subscription_asks_only_once_for_trimmed_records() -> None:
     """The application does not fetch the batch in front of the trimmed records for a while."""
     client = Client()

@@ -190,13 +190,15 @@ class LogSubscription(Subscription):
                 self._pull(shard, stream, limit)
         return is_pulling
 
-    def _pull(self, shard: int, stream: Stream, limit: int) -> None:
+    def _pull(self, shard: int, stream: Stream, limit: int, *, is_single: bool = False) -> None:
+        """`is_single`: only the next entry, because one of several was damaged."""
         view = self._auxiliary.view
         stride = view.stride(shard, stream.at)
         config = view.shard(shard)
         assert stride is not None
         assert config is not None
         stream.at, step, end = stride
+        end = stream.at + 1 if is_single else end
         stream.number = number = self._context.next_number()
         size = max(1, min(limit // 2, self._context.config.batch_bytes))
         known = max(stream.known + 1, stream.at)
@@ -217,11 +219,14 @@ class LogSubscription(Subscription):
                 self._take(stream, answer, step)
                 self.advance()
                 return None
+            if answer.why is Reason.UNREADABLE and not is_single:
+                self._requests.cancel(number)
+                self._pull(shard, stream, limit, is_single=True)
+                return None
             if answer.why is Reason.UNREADABLE:
+                # The last unit has this entry, so it is complete. Later ones at other units may not be (COR-11).
                 stream.damaged[sender] = answer.explanation
                 stream.turn += 1
-                # The last unit has this entry, so it is complete. Later ones at other units may not be (COR-11).
-                self._requests.replace(number, pull._replace(end=pull.first + 1))
                 if stream.damaged.keys() >= {unit.address for unit in chain}:
                     self._damage = Corruption("the log", None, "; ".join(sorted(set(stream.damaged.values()))))
                     self._deliver()

@@ -40,6 +40,7 @@ class LogSubscription(Subscription):
         self._ready_bytes = self._question = 0
         self._source = RecordSource(context, tracker, context.config.local)
         self._damage: Exception | None = None
+        self._is_single = False
         self._is_urgent = False
 
     def close(self) -> None:
@@ -79,7 +80,7 @@ class LogSubscription(Subscription):
         self._requests.send(number, self._next_pull(), self._source.where(), self._answered)
 
     def _next_pull(self) -> Pull:
-        size = min(max(self._fetch_bytes // 2, 1), self._context.config.batch_bytes)
+        size = 1 if self._is_single else min(max(self._fetch_bytes // 2, 1), self._context.config.batch_bytes)
         is_local = bool(self._context.config.local)
         return Pull(self._question, self._at, self._tags, size, is_local, is_local and self._is_urgent)
 
@@ -95,6 +96,11 @@ class LogSubscription(Subscription):
             self._requests.cancel(self._question)
             self.advance()
             return None
+        if answer.why is ReadError.UNREADABLE and not self._is_single:  # the next record may be sound
+            self._is_single = True
+            self._requests.cancel(self._question)
+            self._pull()
+            return None
         wait = self._source.failed(answer, sender)
         if isinstance(wait, int):
             return wait
@@ -108,7 +114,7 @@ class LogSubscription(Subscription):
         is_whole = self._tags is not None or [record.lsn for record in records] == list(range(first, end))
         if first != self._at or end <= first or not is_whole:
             raise ProtocolViolation(f"MPX-7: {len(records)} records for {first} to {end - 1}, asked from {self._at} on")
-        self._at, self._damage = end, None
+        self._at, self._damage, self._is_single = end, None, False
         size = sum([len(record.payload) for record in records]) + RECORD_BYTES * (len(records) + 1)
         self._ready.append((end, records, size))
         self._ready_bytes += size

@@ -153,6 +153,11 @@ class LogSubscription(Subscription):
                 self._requests.cancel(feed.request)
                 self._add(feed, answer)
                 return None
+            if answer.why is ReadError.READABLE and share > 1:  # the next record may be sound
+                self._requests.cancel(feed.request)
+                feed.request = self._context.next_number()
+                self._pull(feed, 1)
+                return None
             return self._on_failed(feed, answer, sender)
 
         pull = Pull(feed.request, feed.shard, feed.at, self._tags, share)

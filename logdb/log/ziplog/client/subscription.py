@@ -155,6 +155,12 @@ class LogSubscription(Subscription):
         pull = Pull(number, stream.source.shard, stream.at, self._tags, size, requested)
 
         def answered(answer: Pulled | ReadFailed, sender: Address) -> int | None:
+            is_damaged = isinstance(answer, ReadFailed) and answer.why is ReadError.UNREADABLE
+            if is_damaged and size > 1:  # the next record may be sound
+                self._requests.cancel(number)
+                stream.source.ask_again()
+                self._pull(stream, self._context.next_number(), requested, 1)
+                return None
             return self._answered(stream, answer, sender)
 
         self._requests.send(number, pull, stream.source.choose, answered)
