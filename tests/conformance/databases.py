@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from zlib import crc32
 
 from logdb.log.engine import ENGINES, engine_of
 from tests.harness import worlds
@@ -34,5 +37,18 @@ IN_SESSIONS = {
     for _engine in ENGINES
 }
 """Clients that keep causality only, on several mapping servers: one client cannot tell them from others."""
+LARGE = ("cluster of many", "cluster that masks", "cluster of nodes")
+"""Worlds that take a second to start, for every engine."""
 FEW = ("memory", "directory", "served", *(name for name in WORLDS if name.endswith("cluster")))
 """The worlds of tests that do not depend on what happened to a database before."""
+
+
+def in_turn(of: dict[str, Callable[[Path], worlds.World]], test: str) -> dict[str, Callable[[Path], worlds.World]]:
+    """These worlds, but each kind of large cluster with one engine, which depends on the test."""
+    kept = {name: world for name, world in of.items() if not name.endswith(LARGE)}
+    for kind in LARGE:
+        engines = sorted(name for name in of if name.endswith(kind))
+        if engines:
+            name = engines[crc32(f"{test} {kind}".encode()) % len(engines)]
+            kept[name] = of[name]
+    return kept
