@@ -26,10 +26,21 @@ MAX_STREAMS: Final = 16
 RECORD_OVERHEAD_BYTES: Final = 32
 """Added to the payload of each record when limits in bytes are checked."""
 
+BYTES_A_SECOND: Final = 8 << 20
+"""The minimum throughput, over the network and onto the disk, that is assumed of a busy server."""
+
+PROMPT_BYTES: Final = 1 << 20
+"""Messages up to this size are expected to be answered within the usual timeout."""
+
 
 def record_bytes(records: Sequence[Record]) -> int:
     """The size of records for limits in bytes."""
     return sum(map(len, [payload for _, payload in records])) + RECORD_OVERHEAD_BYTES * len(records)
+
+
+def transfer_ns(size: int) -> int:
+    """The time (ns) to add to a timeout for `size` bytes. Resending a large message too early adds load."""
+    return max(0, size - PROMPT_BYTES) * SECOND // BYTES_A_SECOND
 
 
 # ---- the configuration of a client

@@ -16,16 +16,6 @@ HEADER: Final = Struct("<QQ")
 
 HEADER_BYTES: Final = HEADER.size
 
-BYTES_A_SECOND: Final = 8 << 20
-"""The minimum throughput, over the network and onto the disk, that is assumed of a busy server."""
-PROMPT_BYTES: Final = 1 << 20
-"""Messages up to this size are expected to be answered within the usual timeout."""
-
-
-def transfer_ns(size: int) -> int:
-    """The time (ns) to add to a timeout for `size` bytes. Resending a large message too early adds load."""
-    return max(0, size - PROMPT_BYTES) * 1_000_000_000 // BYTES_A_SECOND
-
 
 def wrap(client: int, sequence: int, records: Sequence[Record]) -> list[Record]:
     """The stored form of a client's records, numbered from `sequence` on."""

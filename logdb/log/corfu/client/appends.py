@@ -34,13 +34,11 @@ from logdb.log.corfu.messages import (
 )
 from logdb.log.corfu.projection import ENTRY_RECORDS, MAX_TOKENS, View, gsn_at
 from logdb.log.policies import RecordIndexes
-from logdb.log.requests import record_bytes
+from logdb.log.requests import record_bytes, transfer_ns
 
 REMEMBERED_UNKNOWN: Final = 10_000
 """Number of appends that ended as unknown whose outcomes are kept."""
 TRIMMED: Final = "its position was trimmed before its outcome was received"
-BYTES_A_SECOND: Final = 8 << 20
-"""Minimum rate at which a busy unit receives and syncs records."""
 
 
 class PendingAppend:
@@ -566,8 +564,7 @@ class AppendClient:
             entry.streams,
             entry.records,
         )
-        late = entry.size * 1_000_000_000 // BYTES_A_SECOND
-        self._requests.send(number, request, self._to(address), on_reply, late)
+        self._requests.send(number, request, self._to(address), on_reply, transfer_ns(entry.appender.flight_bytes))
 
     def _is_own(self, entry: Entry, found: Written) -> bool:
         return (found.client, found.sequence, found.count) == (

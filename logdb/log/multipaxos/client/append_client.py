@@ -26,14 +26,10 @@ from logdb.log.multipaxos.messages import (
     AppendStatus,
     AppendStatusRequest,
 )
-from logdb.log.requests import record_bytes
+from logdb.log.requests import record_bytes, transfer_ns
 
 REMEMBERED_UNKNOWN: Final = 10_000
 """Number of appends that ended as unknown whose outcomes are kept."""
-BYTES_A_SECOND: Final = 8 << 20
-"""Minimum rate at which a busy leader receives and syncs records."""
-PROMPT_BYTES: Final = 1 << 20
-"""Up to this size a batch has the usual timeout."""
 SEARCHING: Final = 2
 """Number of refused batches that search for a leader; one of them may wait for a replica that has ended. The others are
 sent when a leader has answered."""
@@ -211,8 +207,7 @@ class AppendClient:
         batch.attempts += 1
         batch.sent_to = self._tracker.receiver()
         if batch.sent_to == self._tracker.leader:
-            late = max(0, self._flight_bytes - PROMPT_BYTES) * 1_000_000_000 // BYTES_A_SECOND
-            self._wait(batch, context.config.answer_timeout_ns + late)
+            self._wait(batch, context.config.answer_timeout_ns + transfer_ns(self._flight_bytes))
         else:  # it was silent, and may well be now
             self._wait(batch, context.backoff(3))
         request = AppendRequest(context.client, batch.sequence, self.numbers.settled(), batch.records)

@@ -9,6 +9,7 @@ from logdb.cores.effects import Address
 from logdb.errors import Corruption
 from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, NotOfThisShard, Trimmed
+from logdb.log.requests import transfer_ns
 from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.client.ordering_client import OrderingClient
 from logdb.log.scalog.messages import (
@@ -20,7 +21,7 @@ from logdb.log.scalog.messages import (
     TimeRequest,
     TimeResponse,
 )
-from logdb.log.scalog.records import transfer_ns, unwrap
+from logdb.log.scalog.records import unwrap
 
 
 class ReadClient:

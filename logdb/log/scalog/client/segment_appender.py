@@ -14,11 +14,11 @@ from typing import Protocol
 
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address
+from logdb.log.requests import transfer_ns
 from logdb.log.scalog.client.batches import EXCLUDED, FORGOTTEN, Batch, Chunk, SequenceNumbers, merged
 from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.client.ordering_client import OrderingClient
 from logdb.log.scalog.messages import Append, Appended, AppendStatus, AppendStatusRequest, Rejected, RejectReason
-from logdb.log.scalog.records import transfer_ns
 
 
 class AppendObserver(Protocol):

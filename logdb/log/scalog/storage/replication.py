@@ -18,9 +18,8 @@ from functools import partial
 
 from logdb.cores.effects import Address, Persist, ProtocolViolation, Send, SendStored
 from logdb.log.contract import Record
-from logdb.log.requests import record_bytes
+from logdb.log.requests import PROMPT_BYTES, record_bytes, transfer_ns
 from logdb.log.scalog.messages import Replicate, ReplicateAck, SessionsRequest, SessionsResponse
-from logdb.log.scalog.records import PROMPT_BYTES, transfer_ns
 from logdb.log.scalog.storage.member_state import MemberState
 from logdb.log.scalog.storage.segment_replica import SegmentReplica
 

@@ -16,7 +16,7 @@ from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, NotOfThisShard, Record
 from logdb.log.policies import RecordIndexes
-from logdb.log.requests import ShardState, record_bytes
+from logdb.log.requests import ShardState, record_bytes, transfer_ns
 from logdb.log.ziplog.client.frontiers import Floor, FrontierClient
 from logdb.log.ziplog.client.mms_client import MmsClient
 from logdb.log.ziplog.messages import (
@@ -32,6 +32,8 @@ from logdb.log.ziplog.messages import (
 REMEMBERED_UNKNOWN: Final = 10_000
 """Maximum number of appends that ended as unknown and whose outcome is remembered."""
 LOST: Final = "its shard was trimmed away before its outcome was received"
+MAX_DOUBLINGS: Final = 2
+"""The timeout of a batch doubles this often: sending it again burdens servers that are slow already."""
 MAX_HELD: Final = 100_000
 """When this many later numbers have been issued, the number of an append that ended as unknown is released."""
 
@@ -92,14 +94,16 @@ class Chunk:
 class Batch:
     """Records under way, in one message. `members`: of the view, the primary first. `open`: numbers that are not known
     to be in the log; `refused`: those of them that are not; `stable`: numbers that are in the log for good. `acks`: by
-    member, the GSN of each number."""
+    member, the GSN of each number. `attempts`: how often it was sent in a configuration that `looks` like this."""
 
     __slots__ = (
         "acks",
+        "attempts",
         "chunks",
         "floor",
         "is_asking",
         "items",
+        "looks",
         "members",
         "open",
         "records",
@@ -127,7 +131,8 @@ class Batch:
         self.refused: set[int] = set()
         self.stable: set[int] = set()
         self.acks: dict[Address, dict[int, int]] = {}
-        self.resend_at = self.sent_at = 0
+        self.resend_at = self.sent_at = self.attempts = 0
+        self.looks = self.view, True, False
         self.is_asking = False
 
 
@@ -360,7 +365,10 @@ class InsertClient:
             if self._mms.is_removed(batch.shard):
                 self._lose(batch)
             elif config is not None and (config.view != batch.view or not config.is_in_set):
-                self._wait(batch, self._context.now + self._context.backoff(4))
+                looks = config.view, config.is_established, config.is_drained
+                if batch.looks != looks:
+                    batch.looks, batch.attempts = looks, 0
+                    self._wait(batch, self._context.now + self._context.backoff(4))
         for number, appender in self._appenders.items():
             if appender.collected:
                 self._send_collected(number)
@@ -433,13 +441,17 @@ class InsertClient:
         return numbers[0] if numbers else self._next
 
     def _send(self, batch: Batch) -> None:
-        """Send a batch to all members: of its own view, or of the one that came after it."""
-        context = self._context
-        self._wait(batch, context.now + context.config.answer_timeout_ns)
-        config = self._mms.shard(batch.shard)
-        members = batch.members
+        """Send a batch to all members of its view. Once a later one is established, its primary knows what became of
+        the batch, and before that no server does; when the shard is drained, all members know."""
+        context, members, config = self._context, batch.members, self._mms.shard(batch.shard)
         if config is not None and config.view != batch.view:
-            members = tuple([member.address for member in config.members])
+            if not (config.is_established or config.is_drained):
+                self._wait(batch, context.now + context.backoff(4))
+                return
+            members = tuple([member.address for member in config.members[: None if config.is_drained else 1]])
+        timeout_ns = context.config.answer_timeout_ns + transfer_ns(self._appenders[batch.shard].flight_bytes)
+        self._wait(batch, context.now + (timeout_ns << min(batch.attempts, MAX_DOUBLINGS)))
+        batch.attempts += 1
         insert = Insert(
             context.client,
             batch.shard,
