@@ -169,7 +169,7 @@ def test_several_ranges_are_read_as_scans_of_each(world: World, reverse: bool) -
 
 
 def test_more_ranges_and_rows_than_fit_in_a_page(world: World) -> None:
-    world.db.multi_put({b"%04d" % number: b"%d" % number * 2_000 for number in range(1_100)})
+    world.db.multi_put({b"%04d" % number: b"%d" % number * 600 for number in range(1_100)})
     db = world.disturb()
     rows = list(db.scan())
     ranges: list[tuple[bytes | None, bytes | None]] = [(key, key + b"\0") for key, _ in rows]
