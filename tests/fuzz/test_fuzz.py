@@ -26,7 +26,7 @@ from tests.harness.ports import free_addresses
 from tests.harness.secured import SecureCluster
 from tests.harness.served import Served
 
-MESSAGES = 3_000
+MESSAGES = 1_500
 SEED = 11
 SERVERS = [
     (engine, f"{letter}1")

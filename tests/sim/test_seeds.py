@@ -19,12 +19,12 @@ from tests.sim.planted import catch
 from tests.sim.run import simulate
 from tests.sim.workload import WEIGHTS
 
-FRESH = 300
+FRESH = 150
 """Number of fresh seeds. A failure is replayed with the command that is printed.
 
 `python -m tests.sim --seeds 50000` runs more, and also requires every rare event to occur (`OTHERS`).
 """
-FRESH_ON_NODES = 60
+FRESH_ON_NODES = 24
 SAMPLED = 4
 """Every fourth planted bug is tried here; `python -m tests.sim --planted all` tries all."""
 ENOUGH = 15

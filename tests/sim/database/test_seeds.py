@@ -11,7 +11,7 @@ from tests.sim.engines import ENGINES
 FOUND = (11, 14, 51754, 217133, 27513, 29539, 33542, 95334474, 2294)
 """Seeds that have found something on the first engine (README.md)."""
 
-FIRST, LAST = 1_000, 1_024
+FIRST, LAST = 1_000, 1_011
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -22,7 +22,7 @@ def test_a_seed(seed: int, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("seed", range(1, 6))
 def test_a_seed_on_nodes(seed: int, engine: str) -> None:
     outcome = simulate(seed, engine, nodes=True)
     assert not outcome.failure, f"{outcome.story}\n{outcome.failure}: {outcome.detail}"
