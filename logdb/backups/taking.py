@@ -34,7 +34,7 @@ from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.cold.tier import read_manifest
 from logdb.embedded.snapshot_plan import DirectoryPlan, pin, pin_at
 from logdb.errors import BackupError, FutureVersion, VersionTrimmed
-from logdb.log.contract import LogRecord
+from logdb.log.contract import LogRecord, Trimmed
 from logdb.log.local.local_log import LocalLog
 from logdb.store.arguments import check_flag
 from logdb.store.records import (
@@ -220,7 +220,7 @@ class _LogBackup(_Run):
     def _plan(self) -> DirectoryPlan:
         try:
             return pin_at(self._host)
-        except FileNotFoundError:  # another process has trimmed the log
+        except (FileNotFoundError, Trimmed):  # another process has trimmed the log
             return pin(Path(self._host.path))
 
     def _copied(self, plan: DirectoryPlan, writer: PartWriter, first: int) -> int:

@@ -31,7 +31,7 @@ from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.cold.tier import ColdSegment, ColdTier, segment_name
 from logdb.embedded.external_leases import LeaseOwner, make_folder, process_owner, remove_folder, sweep
 from logdb.errors import Corruption, NotADatabase, Unavailable
-from logdb.log.contract import LogRecord
+from logdb.log.contract import LogRecord, Trimmed
 from logdb.log.local.local_log import LocalLog
 from logdb.log.segments.segment import INDEX_SUFFIX
 from logdb.store.records import COMMIT, RELOCATION, decode_commit, decode_relocation
@@ -111,7 +111,7 @@ def pin(
         try:
             with contextlib.closing(EmbeddedBackend.open(path, read_only=True, create=False)) as host:
                 return pin_at(host, version=version, time_ns=time_ns, since=since, owner=owner)
-        except FileNotFoundError:  # a compaction trimmed the log meanwhile: plan again
+        except (FileNotFoundError, Trimmed):  # a compaction trimmed the log meanwhile: plan again
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
@@ -125,13 +125,19 @@ def pin_at(
     since: int | None = None,
     owner: LeaseOwner | None = None,
 ) -> DirectoryPlan:
-    """As `pin`, of a database that is open. Raises FileNotFoundError too: open it again, the log has been trimmed."""
+    """As `pin`, of a database that is open. Raises FileNotFoundError and Trimmed, too: open it again, the log has been
+    trimmed."""
     if host.directory is not None:
         host.directory.check()
-    at = host.version() if version is None and time_ns is None else _resolved(host, version, time_ns)
-    if since is not None and host.at(since) > at:
-        raise ValueError(f"there are no changes after version {since} up to version {at}")
-    return _make(host, at, since, owner or process_owner(os.getpid()))
+
+    def plan(at: int) -> DirectoryPlan:
+        if since is not None and host.at(since) > at:
+            raise ValueError(f"there are no changes after version {since} up to version {at}")
+        return _make(host, at, since, owner or process_owner(os.getpid()))
+
+    if version is None and time_ns is None:
+        return host.snapshots.at_newest(plan)
+    return plan(_resolved(host, version, time_ns))
 
 
 def read_aborted(folder: Path, part: SegmentPart) -> frozenset[int]:

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 import logdb
 from logdb import Database
 from logdb.api.inspection import verify
+from logdb.embedded import snapshot_plan as planning
 from logdb.embedded.external_leases import LeaseOwner, process_owner, sweep
 from logdb.embedded.snapshot_plan import load, pin
 from logdb.log import LocalLog
@@ -245,6 +247,31 @@ def test_a_database_opens_with_a_plan_in_its_directory(open_small: OpenSmall) ->
         with logdb.open(db.path) as again:
             assert list(again.scan()) == expected
         assert histories.rows(plan) == expected
+
+
+def test_a_plan_of_the_newest_version_is_made_again_if_a_compaction_overtakes_it(
+    open_small: OpenSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = open_small()
+    db.put(b"k", b"1")
+    files, first_time = planning.files, [True]
+
+    def overtaken(host: Any, first: int, end: int) -> list[planning.PlannedFile]:
+        *others, last = files(host, first, end)
+
+        def put(link: Path) -> None:
+            last.put(link)
+            if first_time.pop():
+                db.put(b"k", b"2")
+                db.compact()
+
+        return [*others, last._replace(put=put) if first_time else last]
+
+    monkeypatch.setattr(planning, "files", overtaken)
+    with histories.planned(db.path) as plan:
+        assert not first_time
+        assert plan.version == db.version
+        assert histories.rows(plan) == [(b"k", b"2")]
 
 
 def test_planning_while_another_process_writes_and_compacts(tmp_path: Path) -> None:
