@@ -64,7 +64,7 @@ def test_reads_streams_writes_and_exports(tmp_path: Path) -> None:
     }
     command = [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / "export")]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=540
     )
     assert done.returncode == 0, done.stderr
     with logdb.open(path) as db:
