@@ -150,6 +150,28 @@ def test_a_chain_continues_behind_links_that_other_members_have_trimmed() -> Non
     assert behind.stopped is None
 
 
+def test_links_behind_a_trim_are_not_durable_before_the_checkpoint_that_names_it() -> None:
+    """SCA-3: a member that has them, and not the trim before them, would not start any more (BUGS.md, 61)."""
+    cluster = Cluster(2)
+    cluster.hosts[0].receive(append(1, 300))
+    cluster.run()
+    for _ in range(300):
+        cluster.order((21, 1))
+    cluster.send_update(links=cluster.links)
+    trimmed(cluster, 11, 11)
+    cluster.hosts[1].receive(PlacementsRequest(SHARD, 11, 0), "host-0")
+    (placements,) = cluster.hosts[1].messages(PlacementsResponse)
+    assert (placements.trimmed, len(placements.entries)) == (10, 290)
+    for written in range(1, 4):
+        late = Cluster(2).hosts[0]
+        meta = late.journals["meta"]
+        late.receive(placements, "host-1")
+        meta.durable = min(meta.durable + written, meta.end)
+        late.restart()
+        assert late.core.shard.chain.head in (0, 10, 266)
+        assert late.core.shard.oldest == (11 if late.core.shard.chain.head else 1)
+
+
 def test_journals_of_removed_segments_are_dropped() -> None:
     cluster = grown()
     cluster.oldest = 101

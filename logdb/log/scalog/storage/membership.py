@@ -284,12 +284,10 @@ class Membership:
         head = shard.chain.head
         if message.trimmed > head:
             shard.restart_chain(message.trimmed, message.ends)
-            self._place(message.entries)
             shard.trim(message.oldest)
-            self._meta.checkpoint()
-        else:
-            self._place(message.entries)
-            shard.trim(message.oldest)
+            self._meta.checkpoint()  # links that follow are written behind it, so none is durable without it
+        self._place(message.entries)
+        shard.trim(message.oldest)
         self._refresh()
         if not message.complete and shard.chain.head > head:
             self._placements_requested_at = shard.now
