@@ -290,3 +290,16 @@ def test_the_size_of_a_large_record_is_not_spread_over_its_neighbours() -> None:
     sizes.add(8, 300)
     assert [sizes.at(lsn) for lsn in (1, 4, 5, 8)] == [0, 300, 300 + (1 << 20), 600 + (1 << 20)]
     assert RecordSizes.restored(sizes.state(8)).at(4) == 300
+
+
+def test_the_sizes_of_records_stay_the_same_when_others_are_trimmed() -> None:
+    sizes = RecordSizes(1)
+    for lsn in range(1, 11):
+        sizes.add(lsn + 1, 20_000)
+    sizes.trim(6)
+    assert [sizes.at(lsn) - sizes.at(6) for lsn in (6, 7, 11)] == [0, 20_000, 100_000]
+    assert sizes.reach(6, 11, 40_000) == 8
+    for end in (11, 4):
+        restored = RecordSizes.restored(sizes.state(end))
+        restored.add(end + 1, 20_000)
+        assert restored.total - restored.at(end) == 20_000

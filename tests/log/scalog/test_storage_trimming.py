@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logdb.cores.effects import SECOND
 from logdb.log.scalog.messages import (
+    Append,
     Appended,
     PlacementsRequest,
     PlacementsResponse,
@@ -208,3 +209,22 @@ def test_meta_stays_small_and_a_restart_reads_it() -> None:
         assert host.core.shard.copies[21].sizes.total > 300 * 50
         host.receive(ReadRequest(1, SHARD, 150))
         assert len(host.messages(ReadResponse)) == 1
+
+
+def test_a_checkpoint_does_not_grow_with_what_was_trimmed() -> None:
+    """A segment may take records for months, while the log keeps those of a day."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    sizes = []
+    for number in range(1, 201):
+        host.receive(Append(7, number, number, 21, [(1, bytes(20_000))]))
+        cluster.run()
+        cluster.order((21, 1))
+        cluster.send_update()
+        if number % 50 == 0:
+            trimmed(cluster, number + 1, number + 1)
+            cluster.run()
+            host.restart()
+            cluster.run()
+            sizes.append(max(len(record.payload) for record in host.journals["meta"].records))
+    assert sizes[-1] < sizes[0] + 100

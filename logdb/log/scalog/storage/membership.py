@@ -213,8 +213,7 @@ class Membership:
             if copy is None:
                 self._open_copy(segment)
             else:
-                trimmed |= segment.base > copy.base
-                copy.base = max(copy.base, segment.base)
+                trimmed |= copy.trim(segment.base)
                 copy.sealed = segment.sealed
         kept = {segment.id for segment in config.segments}
         for segment_id in shard.copies.keys() - kept:
