@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logdb.cores.effects import SECOND, Received, Send, TimerFired
-from logdb.log.requests import ShardState
+from logdb.log.requests import FinalizeShard, ShardState
 from logdb.log.scalog.aggregator.aggregator import HEARTBEAT, Aggregator
 from logdb.log.scalog.messages import (
     AssignShard,
@@ -16,8 +16,10 @@ from logdb.log.scalog.messages import (
     Suspect,
     SuspectAggregator,
     Tally,
+    TrimLog,
     Update,
     Updates,
+    ViewRequest,
 )
 from tests.log.scalog.ordering_layer import Layer
 
@@ -149,6 +151,21 @@ def test_reports_of_a_newer_epoch_wait_for_the_view() -> None:
     layer.cut_off = set()
     layer.run(300)
     assert layer.state.next_gsn == 4
+
+
+def test_a_late_report_of_a_shard_that_was_trimmed_away_is_dropped() -> None:
+    """The aggregator kept it for a newer view, and requested one with each heartbeat from then on."""
+    layer = layer_of(1, shards=2)
+    report = Report(2, layer.config(2).epoch, 3, 0, ((3, 1), (4, 1)))
+    layer.report(1, 4)
+    layer.done(FinalizeShard(2, 0))
+    layer.done(TrimLog(layer.state.next_gsn))
+    layer.run(300)
+    assert 2 not in layer.state.shards
+    layer.send("aggregator-1", report, "s-3")
+    layer.run(300)
+    effects = aggregator(layer).handle(TimerFired(HEARTBEAT), layer.now + SECOND // 10)
+    assert not [one for one in effects if isinstance(one, Send) and isinstance(one.message, ViewRequest)]
 
 
 def test_a_leaf_suspects_its_silent_members() -> None:

@@ -137,6 +137,8 @@ class Aggregator:
 
     def _report(self, report: Report, sender: Address, now: int) -> None:
         config = self.configs.get(report.shard)
+        if config is None and self.view is not None and report.shard < self.view.next_shard:
+            return  # it was trimmed away; the member learns it from the ordering layer
         if config is None or report.epoch > config.epoch:
             self.early[report.shard, report.server] = report, sender
             self._request_view(now)
