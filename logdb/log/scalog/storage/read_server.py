@@ -106,10 +106,10 @@ class ReadServer:
     # ---- times
 
     def on_time_request(self, message: TimeRequest, sender: Address) -> None:
-        """Send the newest GSN of this shard at a time."""
+        """Send the newest GSN of this shard at a time. The client may not know yet that the log was trimmed."""
         shard = self._shard
         if message.shard == shard.number:
-            gsn = shard.chain.last_at_time(message.time)
+            gsn = max(shard.chain.last_at_time(message.time), shard.oldest - 1)
             shard.out.append(Send(sender, TimeResponse(message.request, gsn, shard.reached())))
         else:
             self._send_failed(message.request, ReadError.HERE, sender)
