@@ -429,7 +429,8 @@ class Tally(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """Aggregator to the ordering layer: `server` of `shard` is silent (`silent`), or lags behind the others."""
+    """Aggregator to the ordering layer: `server` of `shard` is silent (`silent`), or lags behind the others. Of the
+    server itself: it cannot read records of its segment that the others lack."""
 
     shard: int
     epoch: int

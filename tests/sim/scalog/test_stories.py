@@ -136,6 +136,23 @@ def test_a_paused_server_and_a_lost_disk_lose_no_record() -> None:
     assert story.check() >= 55
 
 
+def test_a_damaged_record_of_a_primary_stops_no_append() -> None:
+    """A new member needs it, and what comes behind it (BUGS.md, 65)."""
+    story = Story(FailurePolicy.REMOVE_AND_REPLACE, shards=1, spares=2)
+    story.append(20)
+    config = story.view().shards[0]
+    one, other = [member.server for member in config.members]
+    (segment,) = [segment.id for segment in config.segments if segment.primary == one]
+    journal = story.server(one).disk.journals[f"segment-{segment}"]
+    journal.damaged.add(journal.first)
+    story.cluster.operator.do(calls.ReplaceServer(other, 0), story.limit)
+    story.append(20)
+    assert story.world.run(story.limit, lambda: not any(one.busy for one in story.applications))
+    config = story.view().shards[0]
+    assert not config.joining
+    assert one in [member.server for member in config.members]
+
+
 def test_a_backup_that_lags_by_reordered_messages_may_be_replaced() -> None:
     """No fault, but batches of two records and a network without order: one member fell behind, and was replaced."""
     assert simulate(364138674685, "scalog").failure == ""

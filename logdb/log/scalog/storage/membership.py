@@ -22,6 +22,7 @@ from logdb.log.scalog.messages import (
     SessionsResponse,
     ShardConfig,
     ShardCut,
+    Suspect,
     Update,
     UpdateRequest,
     Updates,
@@ -364,6 +365,8 @@ class Membership:
             self._request_placements()
         if self._has_caught_up():
             self._upstream.send(CaughtUp(shard.config.shard, shard.server))
+        if self._replication.is_unable:
+            self._upstream.send(Suspect(shard.config.shard, shard.config.epoch, shard.server, silent=False))
         self._replication.on_tick()
 
     def _is_disk_stuck(self) -> bool:

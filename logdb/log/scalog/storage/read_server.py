@@ -18,7 +18,6 @@ from logdb.log.scalog.messages import (
     ReadFailed,
     ReadRequest,
     ReadResponse,
-    Replicate,
     TimeRequest,
     TimeResponse,
 )
@@ -153,10 +152,8 @@ class ReadServer:
             self._send_failed(message.request, ReadError.HERE, sender)
 
     def on_unreadable(self, event: Unreadable) -> None:
-        """The records are damaged: the client must ask another member. A backup does so without an answer."""
-        message = event.effect.message
-        if not isinstance(message, Replicate):
-            self._send_failed(message.request, ReadError.READABLE, event.effect.to, event.reason)
+        """The records are damaged: the client must ask another member."""
+        self._send_failed(event.effect.message.request, ReadError.READABLE, event.effect.to, event.reason)
 
     def _send_failed(self, request: int, reason: ReadError, to: Address, explanation: str = "") -> None:
         self._shard.out.append(Send(to, ReadFailed(request, reason, self._shard.oldest, explanation)))
