@@ -240,6 +240,25 @@ def test_a_member_whose_aggregator_is_silent_does_not_make_another_one_suspect()
     assert (layer.config(1).state, layer.config(1).members) == (before.state, before.members)
 
 
+def test_the_leader_watches_no_member_for_longer_than_its_aggregator_is_silent() -> None:
+    """Members answer each request to every replica, and all of these forward the answer."""
+    layer = layer_of(1, replicas=3, suspect_after_ns=SECOND)
+    bypass(layer, 1, "s-1")
+    requests = []
+    for _ in range(60):
+        layer.report(1, 1, 1)
+        layer.run(100)
+        config = layer.config(1)
+        found = [(one, address) for _, address in config.members for one in layer.sent(ReportRequest, address)]
+        layer.outside.clear()
+        for request, address in found:
+            for replica in layer.replicas:
+                layer.send(replica, Report(1, config.epoch, request.server, 0, ()), address)
+        requests.append(len(found))
+    assert sum(requests) > 0
+    assert sum(requests[30:]) == 0
+
+
 def test_an_aggregators_suspicion_of_a_lagging_member_is_carried_out_at_once() -> None:
     layer = layer_of(1, suspect_after_ns=SECOND)
     for _ in range(2):
