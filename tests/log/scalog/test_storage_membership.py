@@ -35,7 +35,7 @@ from logdb.log.scalog.messages import (
     UpdateRequest,
     Updates,
 )
-from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config
+from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config, sealed
 
 
 def test_a_server_registers_only_when_its_token_is_durable() -> None:
@@ -395,6 +395,18 @@ def test_an_aggregator_that_does_not_forward_is_bypassed_and_reported() -> None:
     cluster.order((21, 5))
     host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
     assert {one.address for one in host.messages(SuspectAggregator)} == {"leaf"}
+
+
+def test_a_member_of_a_finalized_shard_reports_no_aggregator() -> None:
+    """Aggregators forward nothing to finalized shards, while the log goes on."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    config = sealed(cluster.config, s21=1)._replace(state=ShardState.FINALIZED, reports_to="leaf")
+    cluster.send_update(config=config)
+    host.wait(2 * SECOND)
+    cluster.last = 100
+    host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
+    assert host.messages(SuspectAggregator) == []
 
 
 def test_a_joining_member_reports_that_it_has_caught_up() -> None:
