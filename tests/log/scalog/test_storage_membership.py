@@ -516,3 +516,13 @@ def test_a_finalized_shard_still_reports_placed_links() -> None:
     report = host.messages(Report)[-1]
     assert (report.placed, report.ends) == (1, ())
     assert not host.messages(Pulled)
+
+
+def test_a_member_of_a_finalized_shard_sends_few_reports() -> None:
+    """Its silence raises no suspicion, and a log may have many such shards."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    cluster.send_update(config=sealed(cluster.config, s21=1)._replace(state=ShardState.FINALIZED))
+    host.messages(Report)
+    host.wait(10 * SECOND)
+    assert 5 <= len(host.messages(Report, ORDERING[0])) <= 11

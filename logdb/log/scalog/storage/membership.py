@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from logdb.cores.effects import Address, Create, Drop, Journal, ProtocolViolation, Send, SetTimer, Stop
+from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import (
     CaughtUp,
     PlacementsRequest,
@@ -354,7 +355,9 @@ class Membership:
         if shard.config is None:
             self._request_update_if_due()
             return
-        is_due = self._has_news or shard.now >= self._reported_at + settings.heartbeat_ns // 2
+        is_watched = shard.config.state is not ShardState.FINALIZED
+        interval_ns = settings.heartbeat_ns // 2 if is_watched else settings.suspect_after_ns
+        is_due = self._has_news or shard.now >= self._reported_at + interval_ns
         if is_due and not self._is_disk_stuck():
             self._report()
         needs_goal = shard.server in shard.config.joining and self._joined_at_head is None
