@@ -370,3 +370,16 @@ def test_an_aggregator_that_was_paused_suspects_no_member() -> None:
     assert layer.sent(Suspect) == []
     assert layer.config(1).state is ShardState.LIVE
     assert core.parent == ""
+
+
+def test_an_aggregator_that_was_paused_suspects_no_parent() -> None:
+    layer = layer_of(2, suspect_after_ns=SECOND)
+    layer.done(SetParent("aggregator-1", "aggregator-2"))
+    layer.run(300)
+    core, now = aggregator(layer), layer.now + 60 * SECOND
+    suspected = []
+    for _ in range(12):
+        effects = core.handle(TimerFired(HEARTBEAT), now)
+        suspected.append(any(isinstance(one, Send) and isinstance(one.message, SuspectAggregator) for one in effects))
+        now += SECOND // 10
+    assert suspected == [False] * 10 + [True] * 2

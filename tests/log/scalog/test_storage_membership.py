@@ -35,6 +35,7 @@ from logdb.log.scalog.messages import (
     UpdateRequest,
     Updates,
 )
+from logdb.log.scalog.storage.membership import TICK
 from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config, sealed
 
 
@@ -395,6 +396,23 @@ def test_an_aggregator_that_does_not_forward_is_bypassed_and_reported() -> None:
     cluster.order((21, 5))
     host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
     assert {one.address for one in host.messages(SuspectAggregator)} == {"leaf"}
+
+
+def test_a_member_that_was_paused_reports_no_aggregator() -> None:
+    """Or whose clock has jumped: it has processed no messages, which proves nothing."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    cluster.send_update(config=cluster.config._replace(epoch=2, reports_to="leaf"))
+    host.wait(SECOND // 2)
+    host.now += 10 * SECOND
+    host.fire(TICK)
+    cluster.last = 100
+    host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
+    assert host.messages(SuspectAggregator) == []
+    host.wait(2 * SECOND)
+    cluster.last = 200
+    host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
+    assert host.messages(SuspectAggregator)
 
 
 def test_a_member_of_a_finalized_shard_reports_no_aggregator() -> None:

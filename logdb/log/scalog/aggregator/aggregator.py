@@ -329,6 +329,9 @@ class Aggregator:
 
     def _heartbeat(self, now: int) -> None:
         self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
+        if now - self._monitor.checked_at >= self.config.suspect_after_ns:  # paused, or its clock has jumped
+            self._parent_seen_at = now
+            self._unconfirmed_since.clear()
         if now - self._parent_seen_at >= self.config.suspect_aggregator_after_ns:
             self.leader = ROOT
             self._request_view(now)

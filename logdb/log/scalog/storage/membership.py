@@ -59,14 +59,14 @@ class Membership:
         self._reported: Report | None = None
         self._reported_at = 0
         self._has_news = False
-        self._disk_progress_at = 0
+        self._disk_progress_at = self._ticked_at = 0
 
     # ---- starting
 
     def start(self, journals: Mapping[str, Journal]) -> None:
         """Recover from the journals, report, and request what is new."""
         shard = self._shard
-        self._disk_progress_at = shard.now
+        self._disk_progress_at = self._ticked_at = shard.now
         self._journals = dict(journals)
         covered = self._meta.recover(journals[META]) if META in journals else {}
         if shard.token == 0:
@@ -201,7 +201,7 @@ class Membership:
         """Adopt a newer configuration, in which this server is a member, or was replaced, or is missing."""
         shard = self._shard
         if shard.config is None or shard.config.reports_to != config.reports_to:
-            self._upstream.new_parent()
+            self._upstream.restart_parent()
         shard.config = config
         if all(member.server != shard.server for member in config.holders):
             self._leave("this server is not in the newest configuration of its shard")
@@ -352,6 +352,9 @@ class Membership:
         """Send a heartbeat report, and repeat unanswered requests."""
         shard, settings = self._shard, self._shard.settings
         shard.out.append(SetTimer(TICK, shard.now + settings.heartbeat_ns))
+        if shard.now >= self._ticked_at + settings.suspect_after_ns:
+            self._upstream.restart_parent()  # this server was paused, or its clock has jumped
+        self._ticked_at = shard.now
         if shard.config is None:
             self._request_update_if_due()
             return

@@ -27,8 +27,8 @@ class UpstreamTracker:
         """Start all periods now."""
         self._leader_seen_at = self._parent_seen_at = self._shard.now
 
-    def new_parent(self) -> None:
-        """The configuration names another aggregator: start its period now."""
+    def restart_parent(self) -> None:
+        """Start the period of the aggregator now: the configuration names another one, or this server was paused."""
         self._parent_seen_at = self._shard.now
 
     def on_message(self, sender: Address) -> None:
