@@ -234,8 +234,9 @@ class TimeRequest(NamedTuple):
 
 
 class TimeResponse(NamedTuple):
-    """Server to client: the newest GSN at a time; 0 if there is none. `known`: the result covers the log up to this
-    GSN; `END` if the shard is finalized and its chain is complete at the server."""
+    """Server to client: the newest GSN at a time, or the one before the oldest readable one if that is larger. `known`:
+    the result covers the log up to this GSN; `END` if the shard is finalized and its chain is complete at the
+    server."""
 
     request: int
     gsn: int
@@ -428,7 +429,8 @@ class Tally(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """Aggregator to the ordering layer: `server` of `shard` is silent (`silent`), or lags behind the others."""
+    """Aggregator to the ordering layer: `server` of `shard` is silent (`silent`), or lags behind the others. Of the
+    server itself: it cannot read records of its segment that the others lack."""
 
     shard: int
     epoch: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logdb.cores.effects import SECOND, Received, Send, TimerFired
-from logdb.log.requests import ShardState
+from logdb.log.requests import FinalizeShard, ShardState
 from logdb.log.scalog.aggregator.aggregator import HEARTBEAT, Aggregator
 from logdb.log.scalog.messages import (
     AssignShard,
@@ -16,8 +16,10 @@ from logdb.log.scalog.messages import (
     Suspect,
     SuspectAggregator,
     Tally,
+    TrimLog,
     Update,
     Updates,
+    ViewRequest,
 )
 from tests.log.scalog.ordering_layer import Layer
 
@@ -151,6 +153,21 @@ def test_reports_of_a_newer_epoch_wait_for_the_view() -> None:
     assert layer.state.next_gsn == 4
 
 
+def test_a_late_report_of_a_shard_that_was_trimmed_away_is_dropped() -> None:
+    """The aggregator kept it for a newer view, and requested one with each heartbeat from then on."""
+    layer = layer_of(1, shards=2)
+    report = Report(2, layer.config(2).epoch, 3, 0, ((3, 1), (4, 1)))
+    layer.report(1, 4)
+    layer.done(FinalizeShard(2, 0))
+    layer.done(TrimLog(layer.state.next_gsn))
+    layer.run(300)
+    assert 2 not in layer.state.shards
+    layer.send("aggregator-1", report, "s-3")
+    layer.run(300)
+    effects = aggregator(layer).handle(TimerFired(HEARTBEAT), layer.now + SECOND // 10)
+    assert not [one for one in effects if isinstance(one, Send) and isinstance(one.message, ViewRequest)]
+
+
 def test_a_leaf_suspects_its_silent_members() -> None:
     layer = layer_of(1, suspect_after_ns=SECOND)
     layer.register("s-3", "s-4")
@@ -221,6 +238,25 @@ def test_a_member_whose_aggregator_is_silent_does_not_make_another_one_suspect()
         answer_leader(layer, 1, "s-2")
         layer.outside.clear()
     assert (layer.config(1).state, layer.config(1).members) == (before.state, before.members)
+
+
+def test_the_leader_watches_no_member_for_longer_than_its_aggregator_is_silent() -> None:
+    """Members answer each request to every replica, and all of these forward the answer."""
+    layer = layer_of(1, replicas=3, suspect_after_ns=SECOND)
+    bypass(layer, 1, "s-1")
+    requests = []
+    for _ in range(60):
+        layer.report(1, 1, 1)
+        layer.run(100)
+        config = layer.config(1)
+        found = [(one, address) for _, address in config.members for one in layer.sent(ReportRequest, address)]
+        layer.outside.clear()
+        for request, address in found:
+            for replica in layer.replicas:
+                layer.send(replica, Report(1, config.epoch, request.server, 0, ()), address)
+        requests.append(len(found))
+    assert sum(requests) > 0
+    assert sum(requests[30:]) == 0
 
 
 def test_an_aggregators_suspicion_of_a_lagging_member_is_carried_out_at_once() -> None:
@@ -334,3 +370,16 @@ def test_an_aggregator_that_was_paused_suspects_no_member() -> None:
     assert layer.sent(Suspect) == []
     assert layer.config(1).state is ShardState.LIVE
     assert core.parent == ""
+
+
+def test_an_aggregator_that_was_paused_suspects_no_parent() -> None:
+    layer = layer_of(2, suspect_after_ns=SECOND)
+    layer.done(SetParent("aggregator-1", "aggregator-2"))
+    layer.run(300)
+    core, now = aggregator(layer), layer.now + 60 * SECOND
+    suspected = []
+    for _ in range(12):
+        effects = core.handle(TimerFired(HEARTBEAT), now)
+        suspected.append(any(isinstance(one, Send) and isinstance(one.message, SuspectAggregator) for one in effects))
+        now += SECOND // 10
+    assert suspected == [False] * 10 + [True] * 2

@@ -197,6 +197,18 @@ def test_a_view_is_requested_while_the_log_has_no_shard() -> None:
     assert {shard: pull.gsn for shard, (_, pull) in reader.pulls().items()} == {1: 1}
 
 
+def test_a_view_is_requested_while_it_lacks_the_shard_of_a_subscription() -> None:
+    reader = Reader(Stage(view(1, shard(1))), shard=2)
+    reader.next()
+    for _ in range(2):
+        reader.stage.wait(SECOND)
+        assert reader.stage.take(ViewRequest) != []
+        reader.stage.show(view(1, shard(1)))
+    reader.stage.wait(SECOND)
+    reader.stage.show(view(2, shard(1), shard(2)))
+    assert {shard: pull.gsn for shard, (_, pull) in reader.pulls().items()} == {2: 1}
+
+
 def test_a_finalized_shard_gets_no_requests_after_its_end() -> None:
     reader = Reader(Stage(view(1, shard(1, FINALIZED), shard(2))))
     call = reader.next()

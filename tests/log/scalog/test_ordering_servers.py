@@ -209,6 +209,15 @@ def test_suspicions_of_leaves_are_carried_out_once() -> None:
     assert len(layer.state.shards) == 2
 
 
+def test_a_member_may_report_itself_but_no_other() -> None:
+    layer = Layer(aggregators=1, policy=FailurePolicy.MASK)
+    shard = layer.shard("s-1", "s-2", "s-3")
+    suspicion = Suspect(shard.shard, shard.epoch, 1, False)
+    for sender, ends in (("s-2", [None, None, None]), ("s-1", [1, None, None])):
+        layer.send(layer.leader.config.address, suspicion, sender)
+        assert [segment.sealed for segment in layer.config(shard.shard).segments] == ends
+
+
 def test_a_recovered_member_gets_a_segment_only_where_failures_are_masked() -> None:
     for policy, segments in ((FailurePolicy.MASK, 4), (FailurePolicy.REMOVE_AND_REPLACE, 3)):
         layer = Layer(aggregators=1, suspect_after_ns=SECOND, policy=policy)

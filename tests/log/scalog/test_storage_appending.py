@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logdb.cores.effects import SECOND
-from logdb.log.requests import ShardState
+from logdb.log.requests import END, ShardState
 from logdb.log.scalog.messages import (
+    Append,
     Appended,
     AppendStatus,
     AppendStatusRequest,
@@ -159,6 +162,24 @@ def test_settled_numbers_are_dropped_and_not_appended() -> None:
     assert payloads(cluster) == [b"7:1", b"7:2", b"7:3", b"7:4"]
     assert cluster.hosts[0].core.shard.copies[21].sessions.mark(7) == 4
     assert cluster.hosts[1].core.shard.copies[21].sessions.mark(7) == 4, "the backups get it"
+
+
+@pytest.mark.parametrize("message", [Append(8, 1, 0, 21, ()), Append(8, END, 0, 21, [(1, b"x"), (1, b"y")])])
+def test_an_append_that_no_client_sends_leaves_nothing_behind(message: Append) -> None:
+    """One without records left an empty session, which stopped the server after the next trim. Numbers beyond `END`
+    cannot be sent to a new member, so it would never have all sessions."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    host.receive(message)
+    assert host.journals["segment-21"].end == 1
+    appended(cluster, (1, 3))
+    cluster.oldest = 4
+    cluster.send_update()
+    host.receive(append(2, 1, client=8, settled=2))
+    cluster.run()
+    cluster.order((21, 1))
+    cluster.send_update()
+    assert Appended(8, 21, ((2, 1, 4),), False) in host.messages(Appended)
 
 
 def test_a_full_buffer_rejects_until_records_are_ordered() -> None:

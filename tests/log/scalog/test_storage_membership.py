@@ -35,7 +35,8 @@ from logdb.log.scalog.messages import (
     UpdateRequest,
     Updates,
 )
-from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config
+from logdb.log.scalog.storage.membership import TICK
+from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config, sealed
 
 
 def test_a_server_registers_only_when_its_token_is_durable() -> None:
@@ -397,6 +398,35 @@ def test_an_aggregator_that_does_not_forward_is_bypassed_and_reported() -> None:
     assert {one.address for one in host.messages(SuspectAggregator)} == {"leaf"}
 
 
+def test_a_member_that_was_paused_reports_no_aggregator() -> None:
+    """Or whose clock has jumped: it has processed no messages, which proves nothing."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    cluster.send_update(config=cluster.config._replace(epoch=2, reports_to="leaf"))
+    host.wait(SECOND // 2)
+    host.now += 10 * SECOND
+    host.fire(TICK)
+    cluster.last = 100
+    host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
+    assert host.messages(SuspectAggregator) == []
+    host.wait(2 * SECOND)
+    cluster.last = 200
+    host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
+    assert host.messages(SuspectAggregator)
+
+
+def test_a_member_of_a_finalized_shard_reports_no_aggregator() -> None:
+    """Aggregators forward nothing to finalized shards, while the log goes on."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    config = sealed(cluster.config, s21=1)._replace(state=ShardState.FINALIZED, reports_to="leaf")
+    cluster.send_update(config=config)
+    host.wait(2 * SECOND)
+    cluster.last = 100
+    host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
+    assert host.messages(SuspectAggregator) == []
+
+
 def test_a_joining_member_reports_that_it_has_caught_up() -> None:
     """SCA-9"""
     cluster = Cluster(2)
@@ -504,3 +534,13 @@ def test_a_finalized_shard_still_reports_placed_links() -> None:
     report = host.messages(Report)[-1]
     assert (report.placed, report.ends) == (1, ())
     assert not host.messages(Pulled)
+
+
+def test_a_member_of_a_finalized_shard_sends_few_reports() -> None:
+    """Its silence raises no suspicion, and a log may have many such shards."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    cluster.send_update(config=sealed(cluster.config, s21=1)._replace(state=ShardState.FINALIZED))
+    host.messages(Report)
+    host.wait(10 * SECOND)
+    assert 5 <= len(host.messages(Report, ORDERING[0])) <= 11

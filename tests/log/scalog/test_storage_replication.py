@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+from unittest import mock
+
 import pytest
 
-from logdb.cores.effects import SECOND, ProtocolViolation, SendStored, Unreadable
+from logdb.cores.effects import SECOND, ProtocolViolation, Send, SendStored, Unreadable
 from logdb.log.requests import ShardState
-from logdb.log.scalog.messages import Member, RegistrationReply, Replicate, ReplicateAck, Report, Segment
+from logdb.log.scalog.messages import (
+    Member,
+    RegistrationReply,
+    Replicate,
+    ReplicateAck,
+    Report,
+    Segment,
+    Suspect,
+)
 from logdb.log.scalog.records import wrap
 from logdb.log.scalog.storage.segment_replica import RecordSizes
-from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append
+from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append, sealed
 
 
 def end_of(host: Host, segment: int = 21) -> int:
@@ -257,13 +269,54 @@ def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:
     assert end_of(cluster.hosts[0], 23) == 3
 
 
+def damaged(host: Host, lsn: int) -> Any:
+    """While this is entered, record `lsn` of segment 21 of a host cannot be read."""
+    perform = host.perform
+
+    def without(effects: Iterable[Any]) -> list[Send]:
+        known = list(effects)
+        lost = [one for one in known if isinstance(one, SendStored) and one.first <= lsn < one.end]
+        sent = perform([one for one in known if one not in lost])
+        return sent + [send for one in lost for send in host.handle(Unreadable(one, "bad"))]
+
+    return mock.patch.object(host, "perform", without)
+
+
 def test_damaged_records_come_from_other_members() -> None:
+    """And those behind them from the primary again, which must not go on to send what it cannot read."""
+    cluster = Cluster(3)
+    primary, backup, behind = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    backup.receive(primary.messages(Replicate)[0], "host-0")
+    backup.sync()
+    primary.restart()
+    with damaged(primary, 2):
+        cluster.order((21, 3))
+        cluster.send_update()
+        cluster.wait(4 * SECOND)
+        assert end_of(behind) == 4
+        primary.receive(append(4, 2))
+        cluster.wait(2 * SECOND)
+        assert end_of(behind) == 6
+        assert primary.messages(Report)
+
+
+def test_a_primary_that_cannot_read_what_the_others_lack_reports_itself() -> None:
+    """Otherwise its backups would be suspected, which lag behind it, and their successors after them."""
     cluster = Cluster(2)
     primary = cluster.hosts[0]
-    effect = SendStored("host-1", Replicate(SHARD, 21, 1), "segment-21", 1, 2)
-    primary.sent.clear()
-    primary.handle(Unreadable(effect, "bad"))
-    assert primary.sent == []
+    primary.receive(append(1, 3))
+    primary.sync()
+    primary.restart()
+    with damaged(primary, 2):
+        cluster.wait(SECOND)
+        assert Suspect(SHARD, 1, 11, False) in primary.messages(Suspect)
+        cluster.send_update(config=sealed(cluster.config, s21=1))
+        primary.messages(Suspect)
+        cluster.wait(SECOND)
+        assert primary.messages(Suspect) == []
+        assert primary.messages(Report)
 
 
 def test_a_large_record_is_not_sent_again_before_it_can_have_arrived() -> None:
@@ -290,3 +343,16 @@ def test_the_size_of_a_large_record_is_not_spread_over_its_neighbours() -> None:
     sizes.add(8, 300)
     assert [sizes.at(lsn) for lsn in (1, 4, 5, 8)] == [0, 300, 300 + (1 << 20), 600 + (1 << 20)]
     assert RecordSizes.restored(sizes.state(8)).at(4) == 300
+
+
+def test_the_sizes_of_records_stay_the_same_when_others_are_trimmed() -> None:
+    sizes = RecordSizes(1)
+    for lsn in range(1, 11):
+        sizes.add(lsn + 1, 20_000)
+    sizes.trim(6)
+    assert [sizes.at(lsn) - sizes.at(6) for lsn in (6, 7, 11)] == [0, 20_000, 100_000]
+    assert sizes.reach(6, 11, 40_000) == 8
+    for end in (11, 4):
+        restored = RecordSizes.restored(sizes.state(end))
+        restored.add(end + 1, 20_000)
+        assert restored.total - restored.at(end) == 20_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logdb.cores.effects import SECOND
 from logdb.log.scalog.messages import (
+    Append,
     Appended,
     PlacementsRequest,
     PlacementsResponse,
@@ -90,7 +91,7 @@ def test_a_trim_in_the_middle_of_a_link_keeps_it() -> None:
     assert [one.gsn for one in host.messages(ReadResponse)] == [56]
     host.receive(TimeRequest(1, SHARD, 6000))
     host.receive(TimeRequest(2, SHARD, 5999))
-    assert [one.gsn for one in host.messages(TimeResponse)] == [60, 0]
+    assert [one.gsn for one in host.messages(TimeResponse)] == [60, 55]
 
 
 def test_the_log_continues_after_everything_was_trimmed() -> None:
@@ -150,6 +151,28 @@ def test_a_chain_continues_behind_links_that_other_members_have_trimmed() -> Non
     assert behind.stopped is None
 
 
+def test_links_behind_a_trim_are_not_durable_before_the_checkpoint_that_names_it() -> None:
+    """SCA-3: a member that has them, and not the trim before them, would not start any more (BUGS.md, 61)."""
+    cluster = Cluster(2)
+    cluster.hosts[0].receive(append(1, 300))
+    cluster.run()
+    for _ in range(300):
+        cluster.order((21, 1))
+    cluster.send_update(links=cluster.links)
+    trimmed(cluster, 11, 11)
+    cluster.hosts[1].receive(PlacementsRequest(SHARD, 11, 0), "host-0")
+    (placements,) = cluster.hosts[1].messages(PlacementsResponse)
+    assert (placements.trimmed, len(placements.entries)) == (10, 290)
+    for written in range(1, 4):
+        late = Cluster(2).hosts[0]
+        meta = late.journals["meta"]
+        late.receive(placements, "host-1")
+        meta.durable = min(meta.durable + written, meta.end)
+        late.restart()
+        assert late.core.shard.chain.head in (0, 10, 266)
+        assert late.core.shard.oldest == (11 if late.core.shard.chain.head else 1)
+
+
 def test_journals_of_removed_segments_are_dropped() -> None:
     cluster = grown()
     cluster.oldest = 101
@@ -186,3 +209,22 @@ def test_meta_stays_small_and_a_restart_reads_it() -> None:
         assert host.core.shard.copies[21].sizes.total > 300 * 50
         host.receive(ReadRequest(1, SHARD, 150))
         assert len(host.messages(ReadResponse)) == 1
+
+
+def test_a_checkpoint_does_not_grow_with_what_was_trimmed() -> None:
+    """A segment may take records for months, while the log keeps those of a day."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    sizes = []
+    for number in range(1, 201):
+        host.receive(Append(7, number, number, 21, [(1, bytes(20_000))]))
+        cluster.run()
+        cluster.order((21, 1))
+        cluster.send_update()
+        if number % 50 == 0:
+            trimmed(cluster, number + 1, number + 1)
+            cluster.run()
+            host.restart()
+            cluster.run()
+            sizes.append(max(len(record.payload) for record in host.journals["meta"].records))
+    assert sizes[-1] < sizes[0] + 100

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logdb.cores.effects import Address
 from logdb.log import requests as calls
 from logdb.log.engine import Right
 from logdb.log.requests import ShardState
@@ -27,9 +28,11 @@ POLICIES = list(FailurePolicy)
 class Story:
     """A running cluster with a client that appends on demand, and never trims."""
 
-    def __init__(self, policy: FailurePolicy, *, spares: int = 4, shards: int = 2, seed: int = 1) -> None:
+    def __init__(
+        self, policy: FailurePolicy, *, spares: int = 4, shards: int = 2, aggregators: int = 0, seed: int = 1
+    ) -> None:
         self.world = World(seed)
-        self.shape = Shape(replicas=3, policy=policy, spares=spares, shards=shards, clients=2)
+        self.shape = Shape(replicas=3, policy=policy, spares=spares, shards=shards, aggregators=aggregators, clients=2)
         self.cluster = Cluster(self.world, self.shape)
         self.cluster.start()
         self.history = History()
@@ -134,6 +137,58 @@ def test_a_paused_server_and_a_lost_disk_lose_no_record() -> None:
     assert not {one, other} & {member.server for member in config.members}
     story.append(5)
     assert story.check() >= 55
+
+
+def test_a_finalized_shard_drops_no_aggregator() -> None:
+    """BUGS.md, 67"""
+    story = Story(FailurePolicy.FINALIZE_AND_ADD, aggregators=2)
+    story.append(5)
+    before = story.view().aggregators
+    story.cluster.operator.do(calls.FinalizeShard(1, 0), story.limit)
+    for _ in range(10):
+        story.append(5)
+        story.pass_time(5)
+    view = story.view()
+    assert view.aggregators == before
+    assert all(config.reports_to for config in view.shards)
+
+
+def test_the_leader_requests_no_reports_when_an_aggregator_is_back() -> None:
+    """BUGS.md, 66"""
+    story = Story(FailurePolicy.FINALIZE_AND_ADD, aggregators=1)
+    servers = [*story.cluster.storage, *story.cluster.ordering]
+    links = story.cluster.network.split(["aggregator-1"], [process.address for process in servers])
+    story.pass_time(8)
+    story.cluster.network.restore(links)
+    requests: list[Any] = []
+
+    def note(sender: Address, to: Address, message: Any) -> Any:
+        requests.extend([message] * isinstance(message, messages.ReportRequest))
+        return message
+
+    story.cluster.network.filters.append(note)
+    story.pass_time(20)
+    assert story.view().shards[0].reports_to == "aggregator-1"
+    requests.clear()
+    story.pass_time(40)
+    assert not requests
+
+
+def test_a_damaged_record_of_a_primary_stops_no_append() -> None:
+    """A new member needs it, and what comes behind it (BUGS.md, 65)."""
+    story = Story(FailurePolicy.REMOVE_AND_REPLACE, shards=1, spares=2)
+    story.append(20)
+    config = story.view().shards[0]
+    one, other = [member.server for member in config.members]
+    (segment,) = [segment.id for segment in config.segments if segment.primary == one]
+    journal = story.server(one).disk.journals[f"segment-{segment}"]
+    journal.damaged.add(journal.first)
+    story.cluster.operator.do(calls.ReplaceServer(other, 0), story.limit)
+    story.append(20)
+    assert story.world.run(story.limit, lambda: not any(one.busy for one in story.applications))
+    config = story.view().shards[0]
+    assert not config.joining
+    assert one in [member.server for member in config.members]
 
 
 def test_a_backup_that_lags_by_reordered_messages_may_be_replaced() -> None:

@@ -137,6 +137,8 @@ class Aggregator:
 
     def _report(self, report: Report, sender: Address, now: int) -> None:
         config = self.configs.get(report.shard)
+        if config is None and self.view is not None and report.shard < self.view.next_shard:
+            return  # it was trimmed away; the member learns it from the ordering layer
         if config is None or report.epoch > config.epoch:
             self.early[report.shard, report.server] = report, sender
             self._request_view(now)
@@ -327,6 +329,9 @@ class Aggregator:
 
     def _heartbeat(self, now: int) -> None:
         self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
+        if now - self._monitor.checked_at >= self.config.suspect_after_ns:  # paused, or its clock has jumped
+            self._parent_seen_at = now
+            self._unconfirmed_since.clear()
         if now - self._parent_seen_at >= self.config.suspect_aggregator_after_ns:
             self.leader = ROOT
             self._request_view(now)

@@ -232,6 +232,7 @@ class LogSubscription(Subscription):
         """The next records of one shard, with gaps where other shards own the GSNs."""
         feed = self._feeds.get(shard)
         if feed is None and not self._directory.has_existed(shard):
+            self._await_view()
             return None
         first, size, ready = self.position, 0, self._ready
         found: list[LogRecord] = []
@@ -252,10 +253,13 @@ class LogSubscription(Subscription):
         for feed in self._feeds.values():
             if feed.at <= self.position and not feed.final:
                 return feed.damage
+        self._await_view()
+        return None
+
+    def _await_view(self) -> None:
         if self._gap_timer.at is None:
             self._context.set_timer(self._gap_timer, self._context.now + self._context.backoff(self._gap_attempts))
             self._gap_attempts += 1
-        return None
 
     def _on_gap_timer(self) -> None:
         """Request a newer view, until one contains the shard: replicas may lag, or no shard may exist yet."""

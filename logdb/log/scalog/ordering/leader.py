@@ -103,8 +103,9 @@ class Leader:
     """A leader's soft state. It appends effects to `out`, and commands that it proposes to `pending`.
 
     `advanced`: shards whose tally may contain something new for a cut. `unreachable`: when clients last reported that a
-    member does not answer. `_suspicions`: of silent members, and whether a second report was requested. `_requested`:
-    members that were asked for a report; `_bypassed_at`: by shard, when a member sent one past its aggregator unasked.
+    member does not answer. `_suspicions`: of silent members, and whether a second report was requested.
+    `_requested_at`: when members were lately asked for a report; `_bypassed_at`: by shard, when a member sent one past
+    its aggregator unasked.
 
     `flight`: the cut that is proposed and not chosen yet. `unpublished`: the changes applied since the last updates,
     which were sent when `published_cut` was the newest cut and `_published_version` the version of the view.
@@ -127,7 +128,7 @@ class Leader:
         self._spare_seen_at: dict[int, int] = {}
         self.unreachable: dict[int, int] = {}
         self._suspicions: dict[Suspect, bool] = {}
-        self._requested: set[int] = set()
+        self._requested_at: dict[int, int] = {}
         self._bypassed_at: dict[int, int] = {}
         self._submitted: dict[Hashable, bytes] = {}
         self._keys_by_value: dict[bytes, Hashable] = {}
@@ -150,9 +151,7 @@ class Leader:
 
     def report(self, shard: OrderedShard, report: Report, now: int) -> None:
         """Merge a report of the shard's current epoch."""
-        if report.server in self._requested:
-            self._requested.discard(report.server)
-        elif shard.reports_to != ROOT:
+        if shard.reports_to != ROOT and report.server not in self._requested_at:
             self._bypassed_at[shard.id] = now
         cuts = self.monitor.cuts.get(shard.id)
         if cuts is None or cuts.config.epoch != shard.epoch:
@@ -184,7 +183,7 @@ class Leader:
             self._act_on(verdict, now)
         elif verdict not in self._suspicions:
             self._suspicions[verdict] = False
-            self._request_report(verdict.shard, verdict.server)
+            self._request_report(verdict.shard, verdict.server, now)
 
     def on_alive(self, shard: int, server: int, now: int) -> None:
         """A member has reported to the ordering layer. If an aggregator suspects it, the aggregator has failed: drop
@@ -201,28 +200,31 @@ class Leader:
         if address in self.state.tree.parents:
             self.submit(("aggregator", address), AggregatorFailed(address, self.state.version))
 
-    def _request_report(self, shard: int, server: int) -> None:
-        """Request a report directly and through the other replicas, which may reach a member that this one cannot."""
-        self._requested.add(server)
+    def _request_report(self, shard: int, server: int, now: int) -> None:
+        """Request a report directly and through the other replicas, which may reach a member that this one cannot. The
+        member sends its answers to all replicas, so the leader gets several."""
+        self._requested_at[server] = now
         request = ReportRequest(shard, server)
         self.out += [Send(replica, request) for replica in self.config.replicas if replica != self.config.address]
         forward_to_member(request, self.state, self.out)
 
     def _check_members(self, now: int) -> None:
+        since = now - self.config.suspect_after_ns
+        self._requested_at = {server: at for server, at in self._requested_at.items() if at > since}
         for suspicion, was_repeated in list(self._suspicions.items()):
             if was_repeated:
                 del self._suspicions[suspicion]
                 self._act_on(suspicion, now)
             else:
                 self._suspicions[suspicion] = True
-                self._request_report(suspicion.shard, suspicion.server)
+                self._request_report(suspicion.shard, suspicion.server, now)
         direct = [shard.config() for shard in self.state.shards.values() if self._is_watched(shard, now)]
         for verdict in self.monitor.watch(direct, now):
             self._act_on(verdict, now)
         for config in direct:
             for server, reported_at in self.monitor.cuts[config.shard].reported_at.items():
                 if config.state is not ShardState.FINALIZED and now - reported_at >= self.config.suspect_after_ns // 2:
-                    self._request_report(config.shard, server)
+                    self._request_report(config.shard, server, now)
 
     def _is_watched(self, shard: OrderedShard, now: int) -> bool:
         """Whether the leader looks for silent members itself: there is no aggregator, or a member finds it silent. A

@@ -176,7 +176,10 @@ class OrderingReplica:
             return sender == message.address and sender in self.state.tree.parents
         if kind is Suspect or kind is Recovered:
             shard = self.state.shards.get(message.shard)
-            return shard is not None and sender == shard.reports_to
+            if shard is None:
+                return False
+            member = shard.member(message.server) if kind is Suspect else None
+            return sender == shard.reports_to or (member is not None and member.address == sender)
         if kind is Register or kind is RegisterAggregator or kind is UpdateRequest:
             return bool(sender == message.address)
         return True

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from logdb.cores.effects import Address, Create, Drop, Journal, ProtocolViolation, Send, SetTimer, Stop
+from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import (
     CaughtUp,
     PlacementsRequest,
@@ -22,6 +23,7 @@ from logdb.log.scalog.messages import (
     SessionsResponse,
     ShardConfig,
     ShardCut,
+    Suspect,
     Update,
     UpdateRequest,
     Updates,
@@ -57,14 +59,14 @@ class Membership:
         self._reported: Report | None = None
         self._reported_at = 0
         self._has_news = False
-        self._disk_progress_at = 0
+        self._disk_progress_at = self._ticked_at = 0
 
     # ---- starting
 
     def start(self, journals: Mapping[str, Journal]) -> None:
         """Recover from the journals, report, and request what is new."""
         shard = self._shard
-        self._disk_progress_at = shard.now
+        self._disk_progress_at = self._ticked_at = shard.now
         self._journals = dict(journals)
         covered = self._meta.recover(journals[META]) if META in journals else {}
         if shard.token == 0:
@@ -199,7 +201,7 @@ class Membership:
         """Adopt a newer configuration, in which this server is a member, or was replaced, or is missing."""
         shard = self._shard
         if shard.config is None or shard.config.reports_to != config.reports_to:
-            self._upstream.new_parent()
+            self._upstream.restart_parent()
         shard.config = config
         if all(member.server != shard.server for member in config.holders):
             self._leave("this server is not in the newest configuration of its shard")
@@ -213,8 +215,7 @@ class Membership:
             if copy is None:
                 self._open_copy(segment)
             else:
-                trimmed |= segment.base > copy.base
-                copy.base = max(copy.base, segment.base)
+                trimmed |= copy.trim(segment.base)
                 copy.sealed = segment.sealed
         kept = {segment.id for segment in config.segments}
         for segment_id in shard.copies.keys() - kept:
@@ -284,12 +285,10 @@ class Membership:
         head = shard.chain.head
         if message.trimmed > head:
             shard.restart_chain(message.trimmed, message.ends)
-            self._place(message.entries)
             shard.trim(message.oldest)
-            self._meta.checkpoint()
-        else:
-            self._place(message.entries)
-            shard.trim(message.oldest)
+            self._meta.checkpoint()  # links that follow are written behind it, so none is durable without it
+        self._place(message.entries)
+        shard.trim(message.oldest)
         self._refresh()
         if not message.complete and shard.chain.head > head:
             self._placements_requested_at = shard.now
@@ -353,10 +352,15 @@ class Membership:
         """Send a heartbeat report, and repeat unanswered requests."""
         shard, settings = self._shard, self._shard.settings
         shard.out.append(SetTimer(TICK, shard.now + settings.heartbeat_ns))
+        if shard.now >= self._ticked_at + settings.suspect_after_ns:
+            self._upstream.restart_parent()  # this server was paused, or its clock has jumped
+        self._ticked_at = shard.now
         if shard.config is None:
             self._request_update_if_due()
             return
-        is_due = self._has_news or shard.now >= self._reported_at + settings.heartbeat_ns // 2
+        is_watched = shard.config.state is not ShardState.FINALIZED
+        interval_ns = settings.heartbeat_ns // 2 if is_watched else settings.suspect_after_ns
+        is_due = self._has_news or shard.now >= self._reported_at + interval_ns
         if is_due and not self._is_disk_stuck():
             self._report()
         needs_goal = shard.server in shard.config.joining and self._joined_at_head is None
@@ -367,6 +371,8 @@ class Membership:
             self._request_placements()
         if self._has_caught_up():
             self._upstream.send(CaughtUp(shard.config.shard, shard.server))
+        if self._replication.is_unable:
+            self._upstream.send(Suspect(shard.config.shard, shard.config.epoch, shard.server, silent=False))
         self._replication.on_tick()
 
     def _is_disk_stuck(self) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from logdb.cores.effects import Address, Persist, Send
 from logdb.log.contract import Record
-from logdb.log.requests import record_bytes
+from logdb.log.requests import END, record_bytes
 from logdb.log.scalog.messages import Append, Appended, AppendStatus, AppendStatusRequest, Rejected, RejectReason
 from logdb.log.scalog.records import wrap
 from logdb.log.scalog.storage.member_state import MemberState
@@ -50,6 +50,8 @@ class Primary:
     def on_append(self, message: Append, sender: Address) -> None:
         """Accept new records, acknowledge ordered ones, let the request wait for the others."""
         client, sequence, settled, segment, records = message
+        if not records or sequence + len(records) > END:
+            return  # no client sends that
         copy = self._shard.copies.get(segment)
         if copy is None or (copy.primary != self._shard.server and copy.sealed is None):
             self._reject(client, sequence, segment, RejectReason.NOT_PRIMARY, sender)

@@ -18,7 +18,6 @@ from logdb.log.scalog.messages import (
     ReadFailed,
     ReadRequest,
     ReadResponse,
-    Replicate,
     TimeRequest,
     TimeResponse,
 )
@@ -106,10 +105,10 @@ class ReadServer:
     # ---- times
 
     def on_time_request(self, message: TimeRequest, sender: Address) -> None:
-        """Send the newest GSN of this shard at a time."""
+        """Send the newest GSN of this shard at a time. The client may not know yet that the log was trimmed."""
         shard = self._shard
         if message.shard == shard.number:
-            gsn = shard.chain.last_at_time(message.time)
+            gsn = max(shard.chain.last_at_time(message.time), shard.oldest - 1)
             shard.out.append(Send(sender, TimeResponse(message.request, gsn, shard.reached())))
         else:
             self._send_failed(message.request, ReadError.HERE, sender)
@@ -153,10 +152,8 @@ class ReadServer:
             self._send_failed(message.request, ReadError.HERE, sender)
 
     def on_unreadable(self, event: Unreadable) -> None:
-        """The records are damaged: the client must ask another member. A backup does so without an answer."""
-        message = event.effect.message
-        if not isinstance(message, Replicate):
-            self._send_failed(message.request, ReadError.READABLE, event.effect.to, event.reason)
+        """The records are damaged: the client must ask another member."""
+        self._send_failed(event.effect.message.request, ReadError.READABLE, event.effect.to, event.reason)
 
     def _send_failed(self, request: int, reason: ReadError, to: Address, explanation: str = "") -> None:
         self._shard.out.append(Send(to, ReadFailed(request, reason, self._shard.oldest, explanation)))

@@ -57,6 +57,7 @@ class Replication:
         self._own_id = 0
         self._recent: deque[tuple[int, list[Record], int]] = deque()
         self._recent_bytes = 0
+        self._unreadable_at = 0
 
     # ---- the primary's part
 
@@ -76,7 +77,7 @@ class Replication:
             self._own_id = segment
             self._backups.clear()
             self._recent.clear()
-            self._recent_bytes = 0
+            self._recent_bytes = self._unreadable_at = 0
         members = {member.server: member.address for member in self._shard.others()} if own else {}
         for server in self._backups.keys() - members.keys():
             del self._backups[server]
@@ -196,6 +197,21 @@ class Replication:
         if not (backup.probing and backup.flight):
             self._fill(copy, backup, {})
             self._drop_sent(copy)
+
+    def on_unreadable(self, effect: SendStored) -> None:
+        """Records are damaged, and a backup gets them from another member, if one has them. If they are of the own
+        segment, the backup is asked how far it has come, to continue from there."""
+        own = self._shard.copies.get(self._own_id)
+        if own is not None and effect.journal == own.journal:
+            self._unreadable_at = effect.first
+            for backup in self._backups.values():
+                if backup.address == effect.to:
+                    self._request_ack(own, backup)
+
+    @property
+    def is_unable(self) -> bool:
+        """Whether the next records of the own segment to be ordered are damaged, so that no backup can get them."""
+        return self._unreadable_at >= self._shard.chain.ends.get(self._own_id, 1)
 
     # ---- the backup's part
 

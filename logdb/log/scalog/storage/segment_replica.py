@@ -37,10 +37,10 @@ class RecordSizes:
             self._totals.append(self.total)
 
     def at(self, lsn: int) -> int:
-        """The approximate number of bytes before a record."""
+        """The approximate number of bytes before a record, counted from the same record for all of them."""
         at = bisect_right(self._lsns, lsn) - 1
         if at < 0:
-            return 0
+            return self._totals[0]
         begin, total = self._lsns[at], self._totals[at]
         if at + 1 < len(self._lsns):
             end, following = self._lsns[at + 1], self._totals[at + 1]
@@ -62,6 +62,12 @@ class RecordSizes:
         reached = begin + (stop - begin) * (target - total) // max(1, following - total)
         return max(first + 1, min(end, reached))
 
+    def trim(self, first: int) -> None:
+        """Drop what no record from `first` on needs."""
+        dropped = bisect_right(self._lsns, first) - 1
+        if dropped > 0:
+            del self._lsns[:dropped], self._totals[:dropped]
+
     def state(self, before: int) -> list[list[int]]:
         """The samples of records before `before`, as JSON."""
         kept = bisect_right(self._lsns, before)
@@ -72,8 +78,7 @@ class RecordSizes:
         """The inverse of `state`."""
         lsns, totals, (end, total) = state
         sizes = cls(end)
-        if lsns:
-            sizes._lsns, sizes._totals = array("q", lsns), array("q", totals)
+        sizes._lsns, sizes._totals = array("q", lsns or [end]), array("q", totals or [total])
         sizes._end, sizes.total = end, total
         return sizes
 
@@ -106,6 +111,14 @@ class SegmentReplica:
         """An empty copy that begins at the segment's base."""
         base = segment.base
         return cls(segment, base, base, RecordSizes(base), ClientSessions(), base == 1)
+
+    def trim(self, base: int) -> bool:
+        """Keep only the records from `base` on. Returns whether there were others."""
+        if base <= self.base:
+            return False
+        self.base = base
+        self.sizes.trim(base)
+        return True
 
     def extend(self, records: Sequence[Record], size: int) -> int:
         """Add records of `size` bytes, but not to the sessions. Returns the LSN of the first."""

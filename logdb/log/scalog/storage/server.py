@@ -104,6 +104,8 @@ class StorageServer:
         if type(event) is Disconnected:
             return self._do(now, self._reads.drop, event.peer)
         if type(event) is Unreadable:
+            if type(event.effect.message) is Replicate:
+                return self._do(now, self._replication.on_unreadable, event.effect)
             return self._do(now, self._reads.on_unreadable, event)
         raise ProtocolViolation(f"a storage server cannot process the event {event!r}")
 

@@ -8,6 +8,7 @@ not forwarded.
 from __future__ import annotations
 
 from logdb.cores.effects import Address, Send
+from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import SuspectAggregator
 from logdb.log.scalog.storage.member_state import MemberState
 
@@ -26,8 +27,8 @@ class UpstreamTracker:
         """Start all periods now."""
         self._leader_seen_at = self._parent_seen_at = self._shard.now
 
-    def new_parent(self) -> None:
-        """The configuration names another aggregator: start its period now."""
+    def restart_parent(self) -> None:
+        """Start the period of the aggregator now: the configuration names another one, or this server was paused."""
         self._parent_seen_at = self._shard.now
 
     def on_message(self, sender: Address) -> None:
@@ -60,6 +61,8 @@ class UpstreamTracker:
         shard = self._shard
         if shard.config is None or not shard.config.reports_to or not self.is_parent_silent():
             return
+        if shard.config.state is ShardState.FINALIZED:
+            return  # it forwards nothing to such a shard
         if shard.now >= self._suspected + shard.settings.suspect_after_ns:
             self._suspected = shard.now
             self.send(SuspectAggregator(shard.config.reports_to))
