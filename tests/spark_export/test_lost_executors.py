@@ -90,7 +90,7 @@ def test_a_read_of_a_cluster_survives_an_executor(tmp_path: Path, cluster: Clust
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         command = [sys.executable, "-c", SCRIPT, ",".join(cluster.ordering), str(tmp_path / "killed")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=540)
     assert done.returncode == 0, done.stderr
     rows = [tuple(map(bytes.fromhex, line.split())) for line in done.stdout.splitlines()]
     assert sorted(rows) == sorted(expected.items())
