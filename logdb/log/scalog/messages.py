@@ -284,12 +284,15 @@ class SessionsRequest(NamedTuple):
 
 
 class SessionsResponse(NamedTuple):
-    """The clients of the records before LSN `before`, complete. `marks`: (client, settled number). `runs`: (client,
-    first sequence number, count, LSN, first GSN; -1 if the server does not have it)."""
+    """The clients from `first` to before `following` (0: to the last one) of the records before LSN `before`, complete.
+    The others come in messages of their own, in order. `marks`: (client, settled number). `runs`: (client, first
+    sequence number, count, LSN, first GSN; -1 if the server does not have it)."""
 
     shard: int
     segment: int
     before: int
+    first: int
+    following: int
     marks: tuple[tuple[int, int], ...]
     runs: tuple[tuple[int, int, int, int, int], ...]
 

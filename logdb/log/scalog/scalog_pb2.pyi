@@ -274,18 +274,22 @@ class SessionsRequest(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., segment: _Optional[int] = ..., before: _Optional[int] = ...) -> None: ...
 
 class SessionsResponse(_message.Message):
-    __slots__ = ("shard", "segment", "before", "marks", "runs")
+    __slots__ = ("shard", "segment", "before", "first", "following", "marks", "runs")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWING_FIELD_NUMBER: _ClassVar[int]
     MARKS_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     shard: int
     segment: int
     before: int
+    first: int
+    following: int
     marks: _containers.RepeatedScalarFieldContainer[int]
     runs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, shard: _Optional[int] = ..., segment: _Optional[int] = ..., before: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, shard: _Optional[int] = ..., segment: _Optional[int] = ..., before: _Optional[int] = ..., first: _Optional[int] = ..., following: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PlacementsRequest(_message.Message):
     __slots__ = ("shard", "server", "after")

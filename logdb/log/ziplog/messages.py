@@ -295,11 +295,14 @@ class Stored(NamedTuple):
 
 
 class Sessions(NamedTuple):
-    """Primary to a member that has the order up to `end`: which client's records are there."""
+    """Primary to a member that has the order up to `end`: which records are there of the clients from `first` to before
+    `following` (0: to the last one). The others come in messages of their own, in order."""
 
     shard: int
     view: int
     end: int
+    first: int
+    following: int
     sessions: str
 
 

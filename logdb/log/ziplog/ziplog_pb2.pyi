@@ -286,16 +286,20 @@ class Stored(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., view: _Optional[int] = ..., end: _Optional[int] = ..., durable: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class Sessions(_message.Message):
-    __slots__ = ("shard", "view", "end", "sessions")
+    __slots__ = ("shard", "view", "end", "first", "following", "sessions")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWING_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     shard: int
     view: int
     end: int
+    first: int
+    following: int
     sessions: str
-    def __init__(self, shard: _Optional[int] = ..., view: _Optional[int] = ..., end: _Optional[int] = ..., sessions: _Optional[str] = ...) -> None: ...
+    def __init__(self, shard: _Optional[int] = ..., view: _Optional[int] = ..., end: _Optional[int] = ..., first: _Optional[int] = ..., following: _Optional[int] = ..., sessions: _Optional[str] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("request", "shard", "gsn", "is_reached")

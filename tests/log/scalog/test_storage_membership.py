@@ -492,7 +492,11 @@ def test_a_joining_member_makes_received_sessions_durable() -> None:
         cluster.wait(SECOND)
     assert not newcomer.messages(CaughtUp)
     newcomer.sync()
-    newcomer.receive(SessionsResponse(1, 21, 4, ((7, 1),), ((7, 1, 3, 1, 1),)), "host-0")
+    for first, following, run in ((0, 7, 5), (9, 0, 9), (7, 0, 7)):  # one of them was lost, and another one has come
+        newcomer.wait(SECOND)
+        newcomer.sync()
+        assert not newcomer.messages(CaughtUp), "not all sessions were received"
+        newcomer.receive(SessionsResponse(1, 21, 4, first, following, ((run, 1),), ((run, 1, 3, 1, 1),)), "host-0")
     newcomer.wait(SECOND)
     assert not newcomer.messages(CaughtUp), "the received sessions are not durable"
     newcomer.sync()
@@ -501,6 +505,8 @@ def test_a_joining_member_makes_received_sessions_durable() -> None:
     newcomer.restart()
     newcomer.receive(AppendStatusRequest(7, 21, ((1, 4),)))
     assert newcomer.messages(AppendStatus) == [AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),))]
+    newcomer.receive(AppendStatusRequest(9, 21, ((1, 3),)))
+    assert newcomer.messages(AppendStatus) == [AppendStatus(9, 21, (), ((1, 3),))]
 
 
 def test_a_server_sends_only_sessions_whose_records_it_has() -> None:
@@ -517,7 +523,7 @@ def test_a_server_sends_only_sessions_whose_records_it_has() -> None:
     assert backup.messages(SessionsResponse) == []
     cluster.run()
     backup.receive(request, "host-0")
-    assert backup.messages(SessionsResponse) == [SessionsResponse(1, 21, 4, (), ((7, 1, 3, 1, 1),))]
+    assert backup.messages(SessionsResponse) == [SessionsResponse(1, 21, 4, 0, 0, (), ((7, 1, 3, 1, 1),))]
 
 
 def test_a_finalized_shard_still_reports_placed_links() -> None:

@@ -12,6 +12,7 @@ from logdb.log.contract import LogRecord
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages as scalog
 from logdb.log.scalog.engine import ORDERING
+from logdb.log.scalog.storage.sessions import ClientSessions
 from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.transport.accepted_messages import ONLY_FROM
 from logdb.wire.envelopes import pack, unpack
@@ -22,7 +23,26 @@ from tests.harness.samples import arrivals, sent, tight
 
 def test_a_run_that_is_not_ordered_yet_arrives() -> None:
     runs = ((1 << 63, 2, 3, 4, -1), (1, 2, 3, 4, 0))
-    assert sent(scalog.SessionsResponse(1, 2, 3, ((7, 8),), runs)).runs == runs
+    assert sent(scalog.SessionsResponse(1, 2, 3, 7, 1 << 63, ((7, 8),), runs)).runs == runs
+
+
+def test_any_number_of_clients_fits_in_messages_of_limited_size() -> None:
+    """All clients were in one message, which was too large to send above some 150,000 clients that ever appended to a
+    segment: no member could join the shard any more."""
+    sessions, copied = ClientSessions(), ClientSessions()
+    clients = [(1 << 64) - 1 - 977 * number for number in range(120_000)]
+    for lsn, client in enumerate(clients, 1 << 62):
+        sessions.add(client, 1 << 62, 1, lsn)
+        sessions.settle(client, 1 << 61)
+    firsts, followings = [], []
+    for part in sessions.before((1 << 63) - 1):
+        arrived = sent(scalog.SessionsResponse(1, 2, 3, *part))
+        firsts.append(arrived.first)
+        followings.append(arrived.following)
+        copied.merge(arrived.marks, arrived.runs)
+    assert len(firsts) > 5
+    assert (firsts[0], followings[-1], firsts[1:]) == (0, 0, followings[:-1])
+    assert list(copied.before((1 << 63) - 1)) == list(sessions.before((1 << 63) - 1))
 
 
 def test_an_append_is_split_by_records(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,13 +246,33 @@ def a_backup(cache_bytes: int = CONFIG.cache_bytes) -> Script:
     members = (Member(1, "s1", 0, False, True), Member(2, "s2", 0, False, True))
     shard = ShardConfig(1, 1, members, 0, 0, 1, False, False)
     script.give("o1", Update(5, 2, nonce, shard, EPOCH, 1))
-    script.give("s1", Sessions(1, 1, 0, sessions.Sessions().to_json()))
+    script.give("s1", Sessions(1, 1, 0, 0, 0, sessions.Sessions().to_json()))
     for _ in range(3):
         script.sync()
     members = tuple([one._replace(is_synced=True) for one in members])
     shard = shard._replace(members=members, since=1, first=1, bound=0)
     script.give("o1", Update(6, 2, nonce, shard, EPOCH, 1))
     return script
+
+
+def test_a_new_member_is_synced_with_the_last_part_of_the_sessions() -> None:
+    script = Script(lambda journals: StorageServer(replace(CONFIG, address="s2"), journals, Random(1)))
+    script.sync()
+    (nonce,) = {report.nonce for _, report in script.take(Report)}
+    members = (Member(1, "s1", 0, False, True), Member(2, "s2", 0, False, False))
+    script.give("o1", Update(5, 2, nonce, ShardConfig(1, 1, members, 0, 0, 1, False, False), EPOCH, 1))
+    parts = []
+    for client in (7, 8, 9):
+        part = sessions.Sessions()
+        part.add(client, 1, 100 * client)
+        parts.append(part.to_json())
+    for first, following, at in ((0, 8, 0), (9, 0, 2), (8, 9, 1), (9, 0, 2)):  # one came too early
+        assert not script.core.state.is_synced
+        script.give("s1", Sessions(1, 1, 0, first, following, parts[at]))
+        for _ in range(3):
+            script.sync()
+    assert script.core.state.is_synced
+    assert [script.core.state.log.sessions.find(client, 1) for client in (7, 8, 9)] == [700, 800, 900]
 
 
 def order(*records: tuple[int, int, int]) -> Replicate:
@@ -300,7 +320,7 @@ def test_a_source_begins_with_more_stable_records_than_it_has_reported() -> None
     second = ShardConfig(1, 2, members, 0, 0, 1 << 21, False, False)
     script.give("o1", update._replace(change=7, config=second))
     script.give("s1", Replicate(1, 2, 3, 1 << 21, 3, 1))
-    script.give("s1", Sessions(1, 2, 1 << 21, sessions.Sessions().to_json()))
+    script.give("s1", Sessions(1, 2, 1 << 21, 0, 0, sessions.Sessions().to_json()))
     script.take(Report)
     script.give("o1", Freeze(1, 2))
     _, report = script.one(Report)

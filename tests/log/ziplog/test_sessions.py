@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from logdb.log.ziplog import messages
 from logdb.log.ziplog.storage.sessions import Sessions
+from tests.harness.samples import sent
 
 CLIENT = 7
 
@@ -27,3 +29,21 @@ def test_a_client_that_has_settled_all_its_records_leaves_a_mark_alone() -> None
     assert sessions.to_json() == same.to_json()
     sessions.add(CLIENT, 2, 200)
     assert (sessions.find(CLIENT, 1), sessions.find(CLIENT, 2), sessions.mark(CLIENT)) == (0, 200, 2)
+
+
+def test_any_number_of_clients_fits_in_messages_of_limited_size() -> None:
+    """All clients were in one message, which was too large to send above some 150,000 clients that ever appended: no
+    member could join the shard any more."""
+    sessions, copied = Sessions(), Sessions()
+    for client in range(1 << 63, (1 << 63) + 120_000):
+        sessions.add(client, 1 << 62, 1 << 62)
+        sessions.settle(client, 1 << 61)
+    firsts, followings = [], []
+    for part in sessions.parts():
+        arrived = sent(messages.Sessions(1, 2, 3, *part))
+        firsts.append(arrived.first)
+        followings.append(arrived.following)
+        copied.merge(Sessions.from_json(arrived.sessions))
+    assert len(firsts) > 5
+    assert (firsts[0], followings[-1], firsts[1:]) == (0, 0, followings[:-1])
+    assert copied.to_json() == sessions.to_json()

@@ -285,17 +285,20 @@ class Replication:
             return
         if message.before <= min(copy.end, shard.chain.ends.get(copy.id, 1)):
             copy.sessions.fix(message.before, partial(shard.gsns_of, copy.id))
-            marks, runs = copy.sessions.before(message.before)
-            shard.out.append(Send(sender, SessionsResponse(shard.number, copy.id, message.before, marks, runs)))
+            for part in copy.sessions.before(message.before):
+                shard.out.append(Send(sender, SessionsResponse(shard.number, copy.id, message.before, *part)))
 
     def on_sessions(self, message: SessionsResponse) -> bool:
-        """Add the clients to the sessions. Returns whether the copy needed them."""
+        """Add the clients to the sessions. Returns whether the copy has all of them now."""
         copy = self._shard.copies.get(message.segment)
         if copy is None or message.shard != self._shard.number or copy.whole or message.before != copy.began:
             return False
+        if message.first not in (0, copy.next_client):
+            return False
         copy.sessions.merge(message.marks, message.runs)
-        copy.whole = True
-        return True
+        copy.next_client, copy.whole = message.following, not message.following
+        copy.clients_requested_at = self._shard.now
+        return copy.whole
 
     # ---- time passes
 
@@ -310,7 +313,10 @@ class Replication:
         for copy in shard.copies.values():
             if copy.source and copy.acknowledged < copy.durable:
                 shard.out.append(Send(copy.source, self._ack(copy, again=False)))
-            if not copy.whole and others:
+            asked_at = copy.clients_requested_at
+            is_due = asked_at is None or shard.now >= asked_at + shard.settings.ask_ns
+            if not copy.whole and others and is_due:
+                copy.clients_requested_at = shard.now
                 member = shard.rng.choice(others)
                 shard.out.append(Send(member.address, SessionsRequest(shard.number, copy.id, copy.began)))
             if copy.id == self._own_id or not others or copy.end != copy.durable or copy.end >= self._target(copy):

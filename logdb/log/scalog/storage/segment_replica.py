@@ -89,8 +89,9 @@ class SegmentReplica:
     `base`: the first record that must be kept; `first`: the first one in the journal. `whole`: whether the sessions
     contain all records that ever were in the segment, or only those from `began` on. `source`: the sender of the last
     records; `since`: the time at which they were received, or at which some were last requested; `repeat_requested_at`:
-    the time at which the primary was last asked to send records again. `acknowledged`: the durable end last sent to
-    another member. `ordered_bytes`: the size of the ordered records. Times are in ns.
+    the time at which the primary was last asked to send records again. `next_client`: the sessions of lower ones were
+    received, the last ones or a request for them at `clients_requested_at`. `acknowledged`: the durable end last sent
+    to another member. `ordered_bytes`: the size of the ordered records. Times are in ns.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ class SegmentReplica:
         self.sizes, self.sessions, self.whole, self.began = sizes, sessions, whole, first
         self.source: Address = ""
         self.since = self.repeat_requested_at = self.acknowledged = 0
-        self.ordered_bytes = 0
+        self.ordered_bytes = self.next_client = 0
+        self.clients_requested_at: int | None = None
 
     @classmethod
     def empty(cls, segment: Segment) -> SegmentReplica:

@@ -10,9 +10,9 @@ A trim removes old GSNs from the chain. Before it, the GSNs of the trimmed recor
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from logdb.cores.effects import ProtocolViolation
 
@@ -35,6 +35,11 @@ class ClientRun(NamedTuple):
         lsn = self.lsn and self.lsn + skipped
         return ClientRun(first, end - first, lsn, self.gsn + skipped if self.gsn > 0 else self.gsn)
 
+
+Mark = tuple[int, int]
+RunRow = tuple[int, int, int, int, int]
+PART_ROWS: Final = 20_000
+"""Marks and runs in a message to another member: a row has up to 50 bytes."""
 
 _sequence_of = itemgetter(0)
 
@@ -151,17 +156,20 @@ class ClientSessions:
 
     # ---- for other members
 
-    def before(self, lsn: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int, int, int, int], ...]]:
-        """The marks, and the runs of records before `lsn`, which a copy that begins there does not contain."""
-        runs = [
-            (client, *_before(run, lsn))
-            for client, of_client in self._runs.items()
-            for run in of_client
-            if run.lsn < lsn
-        ]
-        return tuple(self._marks.items()), tuple(runs)
+    def before(self, lsn: int) -> Iterator[tuple[int, int, tuple[Mark, ...], tuple[RunRow, ...]]]:
+        """The marks, and the runs of records before `lsn`, which a copy that begins there does not contain: in parts of
+        a message each, with their first client and the one that follows, 0 if none does."""
+        first, marks, runs = 0, list[Mark](), list[RunRow]()
+        for client in sorted(self._marks.keys() | self._runs.keys()):
+            if len(marks) + len(runs) >= PART_ROWS:
+                yield first, client, tuple(marks), tuple(runs)
+                first, marks, runs = client, [], []
+            if client in self._marks:
+                marks.append((client, self._marks[client]))
+            runs += [(client, *_before(run, lsn)) for run in self._runs.get(client, ()) if run.lsn < lsn]
+        yield first, 0, tuple(marks), tuple(runs)
 
-    def merge(self, marks: Iterable[tuple[int, int]], runs: Iterable[tuple[int, int, int, int, int]]) -> None:
+    def merge(self, marks: Iterable[Mark], runs: Iterable[RunRow]) -> None:
         """Add what `before` of another member returned. Runs that are present already are skipped."""
         for client, settled in marks:
             self.settle(client, settled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdb.cores.effects import Effect, Send, SendRanges
+from logdb.log.requests import transfer_ns
 from logdb.log.ziplog.messages import Member, Replicate, Sessions, ShardConfig, Stored
 from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.shard_log import ShardLog
@@ -14,10 +15,12 @@ UNKNOWN: Final = -1
 
 class Follower:
     """A backup. `end`, `durable`, `last`: as it has reported, `confirmed_at`: when it last reported this end, or more.
-    `sent`: up to where the order was sent. `is_synced`: the MMS has noted that it has all that the view began with."""
+    `sent`: up to where the order was sent. `sessions_until`: until then all sessions are under way. `is_synced`: the
+    MMS has noted that it has all that the view began with."""
 
     __slots__ = (
         "confirmed_at", "durable", "end", "is_synced", "last", "last_received_at", "member", "sent", "sent_at",
+        "sessions_until",
     )  # fmt: skip
 
     def __init__(self, member: Member, now: int) -> None:
@@ -25,7 +28,7 @@ class Follower:
         self.last_received_at = self.sent_at = self.confirmed_at = now
         self.end = self.sent = UNKNOWN
         self.durable = self.last = 0
-        self.is_synced = member.is_synced
+        self.is_synced, self.sessions_until = member.is_synced, 0
 
 
 class Primary:
@@ -64,20 +67,23 @@ class Primary:
             follower.sent_at = now
         follower.sent = fetched.end
 
-    def heartbeat(self, version: int) -> None:
+    def heartbeat(self, version: int, now: int) -> None:
         """Show the followers that this primary lives, and how far the order is stable."""
         for follower in self.followers.values():
             at = max(follower.sent, 0)
             beat = Replicate(self._shard, self._view, at, at, self._log.stable, version)
             self._out.append(Send(follower.member.address, beat))
-            self._send_sessions(follower)
+            self._send_sessions(follower, now)
 
-    def _send_sessions(self, follower: Follower) -> None:
+    def _send_sessions(self, follower: Follower, now: int) -> None:
         """Send a follower that was behind, and has the whole order now, what it needs beside it."""
-        if follower.end == self._log.end and not follower.is_synced:
-            saved = self._log.sessions.to_json()
-            message = Sessions(self._shard, self._view, self._log.end, saved)
-            self._out.append(Send(follower.member.address, message))
+        if follower.end == self._log.end and not follower.is_synced and now >= follower.sessions_until:
+            size = 0
+            for first, following, sessions in self._log.sessions.parts():
+                message = Sessions(self._shard, self._view, self._log.end, first, following, sessions)
+                self._out.append(Send(follower.member.address, message))
+                size += len(sessions)
+            follower.sessions_until = now + transfer_ns(size)
 
     def note(self, view: ShardConfig) -> None:
         """The MMS has noted which members are synced."""
@@ -107,7 +113,7 @@ class Primary:
                 follower.sent_at = now
             follower.end = message.end
             if message.durable == message.end:
-                self._send_sessions(follower)
+                self._send_sessions(follower, now)
             follower.sent = max(follower.sent, follower.end)
         elif not follower.is_synced and now >= follower.confirmed_at + self._config.suspect_after_ns:
             # It has restarted, with what it had before this view.

@@ -143,7 +143,7 @@ class StorageServer:
         if state.primary is not None:
             # A backup may have a record that its client sends no more: the order passes it.
             state.log.skip(min(state.primary.ahead(), state.epoch.end))
-            state.primary.heartbeat(state.epoch.version)
+            state.primary.heartbeat(state.epoch.version, now)
         elif state.is_serving:
             self._backup.heartbeat()
         self._inserts.retry(now)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from logdb.cores.effects import ProtocolViolation
+
+PART_ROWS: Final = 20_000
+"""Marks and records in a message to another member: a row has up to 50 bytes."""
 
 
 class Sessions:
@@ -61,6 +65,27 @@ class Sessions:
             gsns.pop(number, None)
         if not gsns:
             del self._gsns[client]
+
+    def parts(self) -> Iterator[tuple[int, int, str]]:
+        """All of it in parts of a message each: the first client, the one that follows (0: none), and as `to_json`."""
+        clients = sorted(self._marks.keys() | self._gsns.keys())
+        first, part, rows = 0, Sessions(), 0
+        for client in clients:
+            if rows >= PART_ROWS:
+                yield first, client, part.to_json()
+                first, part, rows = client, Sessions(), 0
+            if client in self._marks:
+                part._marks[client] = self._marks[client]
+            if client in self._gsns:
+                part._gsns[client] = self._gsns[client]
+                rows += len(self._gsns[client])
+            rows += 1
+        yield first, 0, part.to_json()
+
+    def merge(self, other: Sessions) -> None:
+        """Add other clients."""
+        self._marks.update(other._marks)
+        self._gsns.update(other._gsns)
 
     def to_json(self) -> str:
         """All of it."""

@@ -23,6 +23,7 @@ class Views:
     def __init__(self, state: MemberState, checkpoints: Checkpoints, inserts: Inserts, backup: Backup) -> None:
         self._state, self._checkpoints, self._inserts, self._backup = state, checkpoints, inserts, backup
         self._is_saving = False
+        self._received, self._expected = sessions.Sessions(), (0, 0)
 
     def on_freeze(self, message: Freeze, sender: Address, now: int) -> None:
         """The MMS is about to begin another view."""
@@ -118,7 +119,15 @@ class Views:
             return
         if state.is_synced or self._is_saving or not message.end == log.end == log.durable:
             return
-        log.sessions = sessions.Sessions.from_json(message.sessions)
+        if message.first == 0:
+            self._received = sessions.Sessions()
+        elif (message.end, message.first) != self._expected:
+            return
+        self._received.merge(sessions.Sessions.from_json(message.sessions))
+        self._expected = message.end, message.following
+        if message.following:
+            return
+        log.sessions = self._received
         self._is_saving = True
         self._checkpoints.save(self._synced)
 
