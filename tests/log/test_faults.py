@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from logdb.errors import Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
 from logdb.system.disk import Disk, described
-from tests.harness.faulty_disk import Fault, FaultyDisk, contents, materialize
+from tests.harness.faulty_disk import Crash, Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import TAG, append, assert_continues, assert_prefix, opened, payload_of, segment_files
 
 Fresh = Callable[[], Path]
@@ -106,6 +107,23 @@ def test_a_failure_of_every_call(fresh: Fresh, kind: str, forever: bool) -> None
         nth += 1
     assert acknowledged[-1] == sum(BATCHES)
     assert nth > 1, "the workload must make the call"
+
+
+def test_an_opening_writes_again_what_a_failed_sync_has_left_in_memory(fresh: Fresh) -> None:
+    """The next opening reads these records, counts them as durable, and appends behind them."""
+    path, disk = fresh(), FaultyDisk()
+    log = opened(path, disk=disk)
+    append(log, 2)
+    disk.fault = Fault(frozenset({"sync"}), 0, EIO)
+    with pytest.raises(LogFailed):
+        append(log, 3)
+    log.close()
+    log = opened(path, disk=disk)
+    assert log.durable == 5
+    last = append(log, 2)[-1]
+    for image in Crash(disk.operations).images(random.Random(0), samples=4):
+        assert_continues(materialize(image, fresh()), FaultyDisk(), last, last)
+    log.close()
 
 
 @pytest.mark.parametrize("kind", ["create", "allocate"])

@@ -218,6 +218,18 @@ class Segment:
             self._disk.sync(self._fd)
         self.allocated = self.length
 
+    def rewrite(self, lsn: int) -> None:
+        """Write the records from `lsn` on once more, as they are, and sync the file.
+
+        If the system has failed to write a page, it counts the page as written: it is read as if it were on the medium,
+        and a sync reports success. Only writing the page again makes it durable.
+        """
+        if lsn < self.end:
+            data, offset = self._mapped(self.length), self.offsets[max(lsn - self.base, 0)]
+            for at in range(offset, self.length, WRITE_BYTES):
+                self._disk.write(self._fd, data[at : min(at + WRITE_BYTES, self.length)], at)
+        self._disk.sync(self._fd)
+
     def sync(self) -> None:
         """Sync the file."""
         self._disk.sync(self._fd)

@@ -518,7 +518,10 @@ class SegmentStore:
             segment, later = self._segments[position], self._segments[position + 1 :]
             if not later or segment.end != later[0].base:
                 segment.walk()
-                segment.sync()
+                if self._writable:
+                    segment.rewrite(max(durable_end, segment.base + segment.indexed))
+                else:
+                    segment.sync()
             if later and later[0].base < segment.end:
                 if self._was_used(later[0]):
                     raise Corruption(later[0].path, 0, f"{segment.path.name} also contains record {later[0].base}")
