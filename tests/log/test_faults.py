@@ -21,6 +21,7 @@ from tests.log.small_logs import TAG, append, assert_continues, assert_prefix, o
 Fresh = Callable[[], Path]
 EIO = OSError(errno.EIO, "Input/output error")
 ENOSPC = OSError(errno.ENOSPC, "No space left on device")
+EMFILE = OSError(errno.EMFILE, "Too many open files")
 CHANGES = ("create", "write", "allocate", "truncate", "sync", "sync_directory", "rename", "unlink")
 BATCHES = [1, 2, 5, 1, 30, 1, 12, 20, 3]
 
@@ -189,13 +190,14 @@ def test_smaller_appends_succeed_while_the_disk_is_full(fresh: Fresh) -> None:
     assert_continues(path, disk, last, last)
 
 
-def test_a_rotation_without_space_for_the_index(fresh: Fresh) -> None:
+@pytest.mark.parametrize("error", [ENOSPC, EMFILE], ids=["ENOSPC", "EMFILE"])
+def test_a_rotation_without_room_for_the_index(fresh: Fresh, error: OSError) -> None:
     """The index is optional: the log continues, and writes it at the next opening."""
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     append(log, 30)
     # The second creation of a rotation is the index of the full segment.
-    disk.fault = Fault(frozenset({"create"}), 1, ENOSPC)
+    disk.fault = Fault(frozenset({"create"}), 1, error)
     last = append(log, 12)[-1]
     assert disk.hits == 1
     assert_prefix(log, last, last)

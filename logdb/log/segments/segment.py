@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import re
 import sys
@@ -45,6 +46,8 @@ from logdb.system.disk import DISK_FULL, Disk
 STORE_SUFFIX = ".log"
 STORE_NAME = re.compile(r"\d{20}" + re.escape(STORE_SUFFIX), re.ASCII)
 INDEX_SUFFIX = ".idx"
+REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)
+"""Errors that prevent the creation or extension of a file only temporarily; any other error is a disk failure."""
 ALLOCATE_BYTES = 16 << 20
 CHECK_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
@@ -181,7 +184,7 @@ class Segment:
     def seal(self) -> None:
         """Release the blocks after the last record and write the index. All records must be durable.
 
-        If the disk is full, no index is written; opening the segment then reads all frames.
+        If the disk is full, or too many files are open, no index is written; opening the segment then reads all frames.
         """
         if self.indexed == len(self.offsets) and self.damaged_index is None and self.allocated == self.length:
             return
@@ -189,7 +192,7 @@ class Segment:
         try:
             self._write_index()
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in REFUSED:
                 raise
             with contextlib.suppress(OSError):
                 self._disk.unlink(self.index_path.with_suffix(".tmp"))

@@ -20,7 +20,6 @@ SEG-6  Frames are written to a segment only after the segment before it is compl
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -40,13 +39,11 @@ from logdb.log.segments.format import (
     store_header,
 )
 from logdb.log.segments.incoming import Incoming, remove_leftovers
-from logdb.log.segments.segment import INDEX_SUFFIX, STORE_NAME, STORE_SUFFIX, Segment, SegmentClosed
+from logdb.log.segments.segment import INDEX_SUFFIX, REFUSED, STORE_NAME, STORE_SUFFIX, Segment, SegmentClosed
 from logdb.log.segments.watermark import FILE_NAME, Watermark
 from logdb.system.disk import DISK_FULL, Disk, described
 
 SEGMENT_BYTES = 64 << 20
-REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)
-"""Errors that prevent the extension of a segment only temporarily; any other error is a disk failure."""
 _READ_BYTES = 1 << 20
 
 Run = tuple[Segment, int, list[bytes], bool]
