@@ -340,6 +340,14 @@ def test_a_backup_continues_no_attempt_of_a_lost_history(tmp_path: Path, place: 
             assert state(copy) == state(db)
 
 
+def test_the_folders_of_a_new_place_survive_a_power_failure(tmp_path: Path) -> None:
+    """The cold tier trims the log when its files are durable: so must be the names of all folders above them."""
+    disk = FaultyDisk()
+    DirectoryPlace(tmp_path / "one" / "two", disk).write("file", b"content")
+    synced = [operation.name for operation in disk.operations if operation.kind == "sync_directory"]
+    assert synced == ["one", tmp_path.name, "two"]
+
+
 def test_a_full_disk_is_reported(tmp_path: Path, place: Path) -> None:
     with filled(tmp_path / "db") as db:
         full = OSError(errno.ENOSPC, "No space left on device")
