@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import mmap
+import os
 import re
 import sys
 import threading
@@ -350,6 +351,15 @@ class Segment:
     def contents(self) -> mmap.mmap:
         """The current contents of the file."""
         return self._whole()[0]
+
+    def rest(self) -> bytes:
+        """What the file has after the last record. Not mapped: a writer that starts meanwhile truncates the file, and
+        the system ends a process that reads a map behind the end of its file."""
+        parts, at = [], self.length
+        while part := os.pread(self._fd, WRITE_BYTES, at):
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
 
     def close(self) -> None:
         """Close the file. Readers can continue to use their maps of it."""
