@@ -171,7 +171,7 @@ class _File:
         self.pending = []
 
     def fail_sync(self) -> None:
-        """What was written stays in memory, and no later sync writes it: the system counts its pages as clean."""
+        """The writes stay in memory, and no later sync writes them: the system counts their pages as clean."""
         self.pending = [change for change in self.pending if change.kind != "write"]
 
 

@@ -308,6 +308,28 @@ def test_an_export_continues_after_it_was_killed(open_small: OpenSmall, tmp_path
     assert exported_rows(tmp_path / "other") == scanned_rows(db, db.version)
 
 
+@pytest.mark.parametrize("steps", [100, 400], ids=["shorter", "longer"])
+def test_an_export_continues_none_of_another_database(
+    open_small: OpenSmall, tmp_path: Path, tasks: list[str], monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """An export was killed, and the next one to the same place is of another database."""
+    one, other = open_small("one"), open_small("other")
+    histories.write(one, Random(3), 300)
+    histories.write(other, Random(4), steps)
+    target, left = tmp_path / "out", tmp_path / "left"
+
+    def killed(*_: Any) -> Any:
+        shutil.copytree(tmp_path / ".out.staging", left)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(export, "Manifest", killed)
+        export_snapshot(one.path, target, file_bytes=FILE_BYTES)
+    left.rename(tmp_path / ".out.staging")
+    assert export_snapshot(other.path, target, file_bytes=FILE_BYTES).version == other.version
+    assert exported_rows(target) == scanned_rows(other, other.version)
+
+
 # ---- Delta
 
 

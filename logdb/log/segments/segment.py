@@ -353,7 +353,7 @@ class Segment:
         return self._whole()[0]
 
     def rest(self) -> bytes:
-        """What the file has after the last record. Not mapped: a writer that starts meanwhile truncates the file, and
+        """The bytes after the last record. Not mapped: a writer that starts meanwhile truncates the file, and
         the system ends a process that reads a map behind the end of its file."""
         parts, at = [], self.length
         while part := os.pread(self._fd, WRITE_BYTES, at):
