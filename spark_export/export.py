@@ -177,6 +177,14 @@ def _check_base(begin: Manifest, plan: SnapshotPlan, prefix: bytes | None, base:
         raise ExportFailed(f"{base} is an export of other keys: the prefix must be the same")
     if begin.since is not None:
         raise ExportFailed(f"{base} is the export of a history; give one of a snapshot")
+    when = None
+    with contextlib.suppress(VersionTrimmed), plan.source.database() as db:  # trimmed since it was planned
+        when = db.time_of(begin.version)
+    if None not in (when, begin.time_ns) and when != begin.exported().time:
+        raise ExportFailed(
+            f"{base} is an export of another history: the database was put back to an earlier state and has another"
+            f" version {begin.version}; export it anew"
+        )
 
 
 def _planned(

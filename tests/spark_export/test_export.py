@@ -271,6 +271,22 @@ def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path
     hold.close()
 
 
+def test_a_base_of_a_lost_history_is_refused(tmp_path: Path, tasks: list[str]) -> None:
+    """The directory was put back to an earlier state after the base had been exported."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    logdb.open(before).close()
+    shutil.copytree(before, after)
+    for path in (before, after):
+        with logdb.open(path) as db:
+            for number in range(5):
+                db.put(b"%s %d" % (path.name.encode(), number), b"v")
+            if path == before:
+                export_snapshot(path, tmp_path / "base")
+            else:
+                with pytest.raises(ExportFailed, match="an export of another history"):
+                    export_snapshot(path, tmp_path / "next", base=tmp_path / "base")
+
+
 # ---- killed and started again
 
 
