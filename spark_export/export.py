@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logdb.api import timestamps
-from logdb.errors import Unavailable, VersionTrimmed
+from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.store.ranges import after_prefix
 from logdb.system.disk import described
 from spark_export import delta
@@ -76,13 +76,22 @@ Progress = Callable[[int, int], None]
 class Job(NamedTuple):
     """The parameters of an export, in a file from which an interrupted export continues.
 
-    `asked`: the arguments of the export. `bounds`: the bounds of the key ranges, in hexadecimal (None: no bound).
+    `asked`: the arguments of the export. `database`: its id. `time`: when the version was written, ns since the epoch
+    (None: unknown). `bounds`: the bounds of the key ranges, in hexadecimal (None: no bound).
     """
 
     asked: dict[str, Any]
+    database: str
     version: int
+    time: int | None
     since: int | None
     bounds: list[str | None]
+
+    def is_of(self, plan: SnapshotPlan) -> bool:
+        """Whether the plan has the version that the job exports: another database, or one that was put back to an
+        earlier state, may have a version of this number."""
+        is_same_time = None in (self.time, plan.time) or self.time == plan.time
+        return is_same_time and self.database == database_name(plan.log_id)
 
 
 def export_snapshot(
@@ -168,6 +177,14 @@ def _check_base(begin: Manifest, plan: SnapshotPlan, prefix: bytes | None, base:
         raise ExportFailed(f"{base} is an export of other keys: the prefix must be the same")
     if begin.since is not None:
         raise ExportFailed(f"{base} is the export of a history; give one of a snapshot")
+    when = None
+    with contextlib.suppress(VersionTrimmed), plan.source.database() as db:  # trimmed since it was planned
+        when = db.time_of(begin.version)
+    if None not in (when, begin.time_ns) and when != begin.exported().time:
+        raise ExportFailed(
+            f"{base} is an export of another history: the database was put back to an earlier state and has another"
+            f" version {begin.version}; export it anew"
+        )
 
 
 def _planned(
@@ -177,11 +194,15 @@ def _planned(
     left = _interrupted_job(staging, asked)
     if left is not None:
         try:
-            return left, source.plan(PlanRequest(version=left.version, since=left.since, part_bytes=file_bytes))
-        except VersionTrimmed:
+            plan = source.plan(PlanRequest(version=left.version, since=left.since, part_bytes=file_bytes))
+        except (VersionTrimmed, FutureVersion):
             if asked["version"] is not None or asked["time_ns"] is not None:
                 raise
-            _clear(staging)
+        else:
+            if left.is_of(plan):
+                return left, plan
+            plan.close()
+        _clear(staging)
     return None, _plan(source, asked, begin, file_bytes)
 
 
@@ -235,7 +256,7 @@ def _start_job(
     else:
         ranges = [file.keys for file in begin.files]
     bounds = [some.low.hex() for some in ranges] + [None if keys.high is None else keys.high.hex()]
-    job = Job(asked, plan.version, plan.since, bounds)
+    job = Job(asked, database_name(plan.log_id), plan.version, plan.time, plan.since, bounds)
     temporary = staging / f"{_JOB}.tmp"
     temporary.write_text(json.dumps(job._asdict()))
     os.replace(temporary, staging / _JOB)

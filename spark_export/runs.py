@@ -153,9 +153,9 @@ class Runs:
         return rows.filter(pc.greater(rows.column("version"), self.newer_than))
 
     def deleted(self) -> RangeIndex:
-        """The range deletes in all runs, which are written."""
+        """The range deletes after `newer_than` in all runs, which are written. Compactions restate earlier ones."""
         found = (deletions_of(read_run(self._file(one))) for one in self.ranges)
-        return index_of(deleted for some in found for deleted in some)
+        return index_of(deleted for some in found for deleted in some if deleted.version > self.newer_than)
 
     def merge(self, keys: KeyRange, *, fetch: bool = True) -> Iterator[pa.RecordBatch]:
         """The live rows in a range of keys, in key order, as batches of `ROWS`; large values only if `fetch`.

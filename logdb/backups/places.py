@@ -73,7 +73,7 @@ class DirectoryPlace(Place):
         disk, path = self._disk, self._path / name
         staging = path.with_name(name + STAGING_SUFFIX)
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
+            disk.make_directories(self._path)
             staging.unlink(missing_ok=True)
             file = disk.create(staging)
             try:

@@ -7,12 +7,14 @@ removes it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
+from time import time_ns
 from typing import Final, NamedTuple
 
 from logdb.api.database import Database
@@ -27,7 +29,19 @@ from logdb.log.contract import LogFailed, LogRecord
 from logdb.log.local.local_log import MIN_ALLOCATION_BYTES
 from logdb.log.segments import SegmentStore
 from logdb.store.arguments import checked_version
-from logdb.store.records import COMMIT, RELOCATION, Range, decode_commit, decode_relocation
+from logdb.store.records import (
+    COMMIT,
+    COMPACTION,
+    DECISION,
+    RELOCATION,
+    Compaction,
+    Decision,
+    Range,
+    decode_commit,
+    decode_relocation,
+    encode_compaction,
+    encode_decision,
+)
 from logdb.system.directories import LOCK, identify, lock, make_identity
 from logdb.system.disk import Disk, described
 
@@ -65,8 +79,9 @@ def restore(
 
     Backups of a directory's log restore into a directory with the same versions, times, history, pins and outcomes of
     transactions. Otherwise the rows are written anew: the restored database has the same keys and values, with new
-    versions. A path is a database only when all is restored; the call can be repeated after an interruption. An
-    interrupted restore into a database leaves what it has written: delete that first (`Database.delete_prefix(b"")`).
+    versions, which in a directory are later than those of the backup. A path is a database only when all is restored;
+    the call can be repeated after an interruption. An interrupted restore into a database leaves what it has written:
+    delete that first (`Database.delete_prefix(b"")`).
 
     Raises BackupError (no backup, or the target is not empty), VersionTrimmed, FutureVersion, Corruption (a part is
     missing or damaged), Unavailable (also a full disk), TypeError, ValueError, ModuleNotFoundError without fsspec, and
@@ -110,6 +125,8 @@ def _into_directory(path: Path, place: Place, chain: Chain, version: int, tick: 
             if chain[0].kind == LOG:
                 _write_log(staging, place, chain, version, tick)
             else:
+                if version:
+                    _begin_behind(staging, version)
                 with Database(EmbeddedBackend.open(staging, read_only=False, create=True)) as db:
                     _write_rows(db, place, chain, version, tick)
             with Database(EmbeddedBackend.open(staging, read_only=False, create=True)) as db:
@@ -159,18 +176,11 @@ def _move_into_place(staging: Path, path: Path) -> None:
 
 def _write_log(staging: Path, place: Place, chain: Chain, version: int, tick: Progress) -> None:
     """Write the records up to `version` as the log of a new database."""
-    make_identity(staging, DATABASE)
     first = chain[0].parts[0].first if chain[0].parts else 1
     if version < first:
+        make_identity(staging, DATABASE)
         return
-    store = SegmentStore(
-        staging / "log",
-        identify(staging, DATABASE).id,
-        writable=True,
-        first=first,
-        min_allocation_bytes=MIN_ALLOCATION_BYTES,
-    )
-    try:
+    with _new_log(staging, first) as store:
         size = 0
         for number, time, tag, payload in _up_to(records(place, chain), version):
             written = store.append([(tag, payload)], time)
@@ -182,6 +192,32 @@ def _write_log(staging: Path, place: Place, chain: Chain, version: int, tick: Pr
                 size = 0
             if number % TICK_RECORDS == 0:
                 tick(number - first, version + 1 - first)
+    if store.end != version + 1:
+        raise Corruption(place.location(), None, f"it ends at record {store.end - 1} instead of {version}")
+
+
+def _begin_behind(staging: Path, version: int) -> None:
+    """Make an empty database whose versions begin behind `version`. The keys of appends contain versions, so those of
+    the restored database come after those of the backup."""
+    decision = encode_decision(Decision(version, version, ()))
+    floor = encode_compaction(Compaction(version + 1, {}, {}))
+    with _new_log(staging, version + 1) as store:
+        store.append([(DECISION, decision), (COMPACTION, floor)], time_ns())
+
+
+@contextlib.contextmanager
+def _new_log(staging: Path, first: int) -> Iterator[SegmentStore]:
+    """The log of a new database, from record `first` on, which is synced at the end. Raises Unavailable."""
+    make_identity(staging, DATABASE)
+    store = SegmentStore(
+        staging / "log",
+        identify(staging, DATABASE).id,
+        writable=True,
+        first=first,
+        min_allocation_bytes=MIN_ALLOCATION_BYTES,
+    )
+    try:
+        yield store
         store.flush(store.take_batch())
         store.close()
     except LogFailed as error:
@@ -190,8 +226,6 @@ def _write_log(staging: Path, place: Place, chain: Chain, version: int, tick: Pr
     except BaseException:
         store.abandon()
         raise
-    if store.end != version + 1:
-        raise Corruption(place.location(), None, f"it ends at record {store.end - 1} instead of {version}")
 
 
 def _up_to(found: Iterable[tuple[Backup, LogRecord]], version: int) -> Iterator[LogRecord]:

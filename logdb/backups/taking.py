@@ -28,7 +28,7 @@ from logdb.api.database import Database
 from logdb.api.results import Change
 from logdb.backups.catalog import Chain, chains
 from logdb.backups.manifests import ARCHIVE, CHANGES, LOG, Backup, write_manifest
-from logdb.backups.parts import PART_BYTES, PartWriter, frames_of, log_id_of, records_of
+from logdb.backups.parts import PART_BYTES, Frame, PartWriter, frames_of, log_id_of, records_of
 from logdb.backups.places import DirectoryPlace, Place, place_of
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.cold.tier import read_manifest
@@ -212,6 +212,8 @@ class _LogBackup(_Run):
                 self.chain, first = (), parts[0].first
             writer = PartWriter(self.place, self.number, plan.log_id, first, self._part_bytes)
             writer.resume()
+            if writer.parts and not _has_record(plan, writer.end - 1, writer.parts[-1].last_time):
+                writer.discard(plan.log_id, first)  # the interrupted attempt was made before the directory was put back
             compacted_at = self._copied(plan, writer, first)
             assert writer.end == plan.version + 1, f"BAK-3: {writer.end} after {plan.version}"
             oldest = 0 if first == 1 else compacted_at
@@ -226,19 +228,31 @@ class _LogBackup(_Run):
     def _copied(self, plan: DirectoryPlan, writer: PartWriter, first: int) -> int:
         """Copy the records from `writer.end` on; returns the last record of a compaction from `first` on."""
         compacted_at, end = 0, plan.version + 1
-        for part in plan.parts:
-            if part.end <= first or part.first >= end:
-                continue
-            path = Path(plan.folder) / part.link
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                for frame in frames_of(data, part.origin, plan.log_id, min(part.end, end)):
-                    if frame.tag == COMPACTION and frame.number >= first:
-                        compacted_at = frame.number
-                    if frame.number == writer.end:
-                        writer.add_frame(data[frame.offset : frame.end], frame.time)
-                    if frame.number % TICK_RECORDS == 0:
-                        self.tick(max(frame.number - first, 0), end - first)
+        for data, frame in _frames(plan, first, end):
+            if frame.tag == COMPACTION and frame.number >= first:
+                compacted_at = frame.number
+            if frame.number == writer.end:
+                writer.add_frame(data[frame.offset : frame.end], frame.time)
+            if frame.number % TICK_RECORDS == 0:
+                self.tick(max(frame.number - first, 0), end - first)
         return compacted_at
+
+
+def _frames(plan: DirectoryPlan, first: int, end: int) -> Iterator[tuple[mmap.mmap, Frame]]:
+    """(the file, a frame in it) of each record of the files that have records `first` to `end` - 1, up to that one.
+    Raises Corruption."""
+    for part in plan.parts:
+        if part.end <= first or part.first >= end:
+            continue
+        path = Path(plan.folder) / part.link
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for frame in frames_of(data, part.origin, plan.log_id, min(part.end, end)):
+                yield data, frame
+
+
+def _has_record(plan: DirectoryPlan, number: int, time: int) -> bool:
+    """Whether the planned log has a record of this number and this time. Raises Corruption."""
+    return any((frame.number, frame.time) == (number, time) for _, frame in _frames(plan, number, number + 1))
 
 
 class _ChangesBackup(_Run):

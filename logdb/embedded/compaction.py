@@ -74,7 +74,7 @@ def compact(
     if checkpointer is not None:
         checkpointer.write()
     reach = _reach(log, min(floor, coordinator.relocated_from or floor))
-    restated = _restated(coordinator, reach)
+    restated = _restated(coordinator, before, reach)
     checkpoint = coordinator.map.checkpoint
     if checkpoint is None or checkpointer is None:
         done = Compacted(floor, _copy_overlay(machine, floor, reach), before, before)
@@ -104,12 +104,16 @@ def _reach(log: OrderedLog, floor: int) -> int:
     return log.oldest_after_trim(reach)
 
 
-def _restated(coordinator: Coordinator, reach: int) -> list[DeletedRange]:
+def _restated(coordinator: Coordinator, oldest: int, reach: int) -> list[DeletedRange]:
     """The range deletes before record `reach` whose keys may have older copies behind it, written by the last
-    compaction or by one that was interrupted: a replay would revive these."""
+    compaction or by one that was interrupted: a replay would revive these.
+
+    `oldest`: the oldest record in the log. The copies behind it are those of compactions to later floors than the one
+    that was set before it, and have nothing that was deleted up to that floor.
+    """
     end = reach if coordinator.relocated_from else min(reach, coordinator.compacted_at)
     deletions = coordinator.map.deletions
-    return [] if deletions is None else deletions.between(0, end - 1)
+    return [] if deletions is None else deletions.between(coordinator.floor_before(oldest), end - 1)
 
 
 def _raise_floor(machine: StateMachine, floor: int, restated: Sequence[DeletedRange]) -> int:

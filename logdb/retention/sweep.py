@@ -207,6 +207,8 @@ class Sweeper:
     def _sweep(self, rows: Series, version: int, time_ns: int) -> Generator[Any, Any, None]:
         """Mark the new rows, and delete those that have expired at the time of the tick at `version`."""
         marks = decode_marks(rows.stored)
+        if marks and marks[-1].place > end_of(version):
+            marks = []  # of another database with later versions, whose rows were restored here
         if rows.last > (marks[-1].place if marks else NO_MARK):
             if rows.limits.size_bytes is None:
                 marks = with_mark(marks, Mark(end_of(version), time_ns, 0), rows.limits)

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import google_crc32c
 
 from logdb.errors import Corruption, DatabaseInUse, NotADatabase, Unavailable, UnsupportedFormat
-from logdb.system.disk import described
+from logdb.system.disk import Disk, described
 from logdb.system.forking import own
 
 LOCK: Final = "LOCK"
@@ -98,7 +98,7 @@ class DirectoryLock:
 def lock(path: Path) -> DirectoryLock:
     """Make the directory if there is none, and take its lock. Raises DatabaseInUse, Unavailable."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        Disk().make_directories(path.absolute())
         return DirectoryLock(path)
     except OSError as error:
         raise _not_written(path, error) from error

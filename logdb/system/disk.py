@@ -130,6 +130,13 @@ class Disk:
         """Create a directory, if it does not exist."""
         path.mkdir(exist_ok=True)
 
+    def make_directories(self, path: Path) -> None:
+        """Create a directory and those above it, as far as they do not exist. Their names are on the medium then."""
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            self.sync_directory(folder.parent)
+
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
         path.rmdir()

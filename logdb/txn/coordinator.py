@@ -13,6 +13,7 @@ TXN-4  `floor` and `decided_through` only grow.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from struct import Struct
@@ -116,6 +117,7 @@ class Coordinator:
         self._saved_pins: set[str] = set()
         self._deletions_saved_to = 0
         self._dropped_deletions: list[bytes] = []
+        self._floors: list[tuple[int, int]] = []
         self._trusted_aborted: frozenset[int] = frozenset()
         self._trusted_through = 0
 
@@ -167,6 +169,7 @@ class Coordinator:
             self.raise_floor(floor, used)
             self.restate_deletions(deletes)
             self.pins, self.compacted_at, self.relocated_from = dict(pins), gsn, 0
+            self._floors.append((gsn, floor))
         elif tag == PIN:
             name, version = decode_pin(payload)
             if not version:
@@ -184,6 +187,11 @@ class Coordinator:
         self.floor = floor
         self.ledger.trim(floor, used)
 
+    def floor_before(self, gsn: int) -> int:
+        """The floor that the last compaction before `gsn` has set; 0 if this process does not know that compaction."""
+        at = bisect_left(self._floors, (gsn, 0))
+        return self._floors[at - 1][1] if at else 0
+
     def restate_deletions(self, deletes: Sequence[DeletedRange]) -> None:
         """Retain range deletes of the trimmed prefix, of which copies behind it may be older."""
         if deletes:
@@ -193,6 +201,7 @@ class Coordinator:
     def drop_deletions(self, before: int, kept: Collection[DeletedRange] = ()) -> None:
         """Drop the range deletes before a version but those `kept`: neither the map nor the log has anything older that
         they delete."""
+        del self._floors[: max(bisect_left(self._floors, (before, 0)) - 1, 0)]
 
         def is_dropped(deleted: DeletedRange) -> bool:
             return deleted.version < before and deleted not in kept
@@ -301,6 +310,7 @@ class Coordinator:
             next((int(_U64.unpack(raw)[0]) for _, raw in state(row)), 0)
             for row in (_FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW, _RELOCATED_ROW)
         )
+        self._floors = [(self.compacted_at, self.floor)]
         self.applied = covers
 
     def check_invariants(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import logdb
+from logdb.api import inspection
 from logdb.backups import taking
 from logdb.backups.places import DirectoryPlace, place_of
 from logdb.backups.taking import back_up
@@ -69,3 +70,26 @@ def test_a_backup_continues_none_of_a_lost_history(tmp_path: Path, place: Path) 
                 back_up(db, place_of(place), part_bytes=SMALL)
                 assert restored(place) == dict(db.scan())
         served.close()
+
+
+def test_a_restored_directory_appends_behind_the_entries_of_the_backup(tmp_path: Path, place: Path) -> None:
+    """Positions contain versions, so those of the new database must be later."""
+    with logdb.open(":memory:") as db:
+        for number in range(100):
+            db.put(b"k", b"%d" % number)
+        db.log("orders").extend([b"1", b"2"])
+        version = back_up(db, place_of(place)).version
+    made = logdb.restore(place, tmp_path / "restored")
+    assert made.version == version < made.new_version
+    for _ in range(2):
+        with logdb.open(tmp_path / "restored") as db:
+            assert db.oldest_version > version
+            db.log("orders").append(b"new")
+        logdb.rebuild(tmp_path / "restored")
+    with logdb.open(tmp_path / "restored") as db:
+        assert [entry.value for entry in db.log("orders").read()] == [b"1", b"2", b"new", b"new"]
+        assert db[b"k"] == b"99"
+        db.compact()
+        logdb.backup(db, tmp_path / "again")
+    logdb.restore(tmp_path / "again", tmp_path / "twice")
+    assert not inspection.verify(tmp_path / "twice").damage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -178,8 +179,6 @@ def test_another_database_is_refused(tmp_path: Path, place: Path) -> None:
 
 def test_a_copy_that_went_another_way_is_refused(tmp_path: Path, place: Path) -> None:
     """Two databases with the same log id: one was copied with `cp` before the backup."""
-    import shutil
-
     filled(tmp_path / "db").close()
     shutil.copytree(tmp_path / "db", tmp_path / "copy")
     with logdb.open(tmp_path / "db") as db:
@@ -317,6 +316,36 @@ def test_an_interrupted_backup_counts_for_nothing_and_continues(tmp_path: Path, 
                     break
             else:
                 pytest.fail("there are more operations than faults were planted")
+
+
+@pytest.mark.parametrize("steps", [20, 60], ids=["shorter", "longer"])
+def test_a_backup_continues_no_attempt_of_a_lost_history(tmp_path: Path, place: Path, steps: int) -> None:
+    """The directory was put back to an earlier state after a backup had been interrupted."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    with logdb.open(before) as db:
+        db.put(b"k", b"first")
+        back_up(db, place_of(place), part_bytes=SMALL)
+    shutil.copytree(before, after)
+    with logdb.open(before) as db:
+        for number in range(40):
+            db.put(b"k%02d" % number, b"lost" * 25)
+        disk = FaultyDisk(Fault(frozenset({"create"}), 2, KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            back_up(db, DirectoryPlace(place, disk), part_bytes=SMALL)
+    with logdb.open(after) as db:
+        for number in range(steps):
+            db.put(b"k%02d" % number, b"kept" * 25)
+        back_up(db, place_of(place), part_bytes=SMALL)
+        with restored(place, tmp_path / "restored") as copy:
+            assert state(copy) == state(db)
+
+
+def test_the_folders_of_a_new_place_survive_a_power_failure(tmp_path: Path) -> None:
+    """The cold tier trims the log when its files are durable: so must be the names of all folders above them."""
+    disk = FaultyDisk()
+    DirectoryPlace(tmp_path / "one" / "two", disk).write("file", b"content")
+    synced = [operation.name for operation in disk.operations if operation.kind == "sync_directory"]
+    assert synced == ["one", tmp_path.name, "two"]
 
 
 def test_a_full_disk_is_reported(tmp_path: Path, place: Path) -> None:

@@ -9,6 +9,9 @@ import pytest
 
 import logdb
 from logdb import Retention
+from logdb.named_logs.layout import Layout
+from logdb.retention.expiry import TTL_MARKS, ttl_ms
+from logdb.retention.marks import Mark, encode_marks, end_of
 from tests.harness.worlds import World
 
 TTL = 0.01
@@ -203,6 +206,19 @@ def test_bad_arguments_are_refused(db: logdb.Database) -> None:
         db.log("log", retention=10)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="retention"):
         db.log("log").set_retention("1d")  # type: ignore[arg-type]
+
+
+def test_marks_of_another_database_expire_nothing(db: logdb.Database) -> None:
+    """Its rows were restored here, where versions begin anew: its marks are old, and before them are all new rows."""
+    marks = encode_marks([Mark(end_of(1 << 40), 1, 0)])
+    orders = db.log("orders", retention=Retention(age_s=DAY_S))
+    db.multi_put({TTL_MARKS.pack((ttl_ms(DAY_S),)): marks, Layout("orders").marks: marks})
+    db.put(b"k", b"v", ttl=DAY_S)
+    orders.append(b"entry")
+    for _ in range(2):
+        db.sweep()
+    assert db.get(b"k") == b"v"
+    assert values(db, "orders") == [b"entry"]
 
 
 def test_rows_that_a_program_wrote_itself_stop_no_sweep(world: World) -> None:

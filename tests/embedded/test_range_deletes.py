@@ -190,6 +190,28 @@ def test_a_compaction_gives_back_the_space_and_forgets_the_range(tmp_path: Path)
     host.close()
 
 
+def test_repeated_compactions_to_an_older_version_forget_ranges(tmp_path: Path) -> None:
+    """As a queue that is truncated, with a history of an hour."""
+    options = {"segment_bytes": 8_000}
+    host = EmbeddedBackend.open(tmp_path / "db", read_only=False, create=True, log_options=options)
+    kept, left = 0, []
+    for round in range(12):
+        host.write({b"queue %02d" % number: bytes(100) for number in range(30)})
+        host.write({b"other": b"%d" % round}, deletes=[(b"queue", b"r")])
+        host.write({b"z%02d" % number: bytes(100) for number in range(30)})
+        if kept:
+            host.compact(kept)
+        kept = host.version()
+        left.append(len(host.machine.coordinator.map.deletions or ()))
+    assert max(left) < 5
+    state = list(chain.from_iterable(host.scan(None, None)))
+    host.close()
+    logdb.rebuild(tmp_path / "db")
+    host = EmbeddedBackend.open(tmp_path / "db", read_only=False, create=False, log_options=options)
+    assert list(chain.from_iterable(host.scan(None, None))) == state
+    host.close()
+
+
 @pytest.mark.parametrize("end", [b"c", None])
 def test_a_range_delete_is_found_in_memory_and_after_its_checkpoint(tmp_path: Path, end: bytes | None) -> None:
     host = EmbeddedBackend.open(tmp_path / "db", read_only=False, create=True)

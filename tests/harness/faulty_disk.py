@@ -19,9 +19,12 @@ from typing import NamedTuple
 
 from logdb.log.segments import Disk
 
+FAILED_SYNC = "failed sync"
+
 
 class Operation(NamedTuple):
-    """One change: `kind` is the name of the method of `Disk`, or "store" for one through a writable map."""
+    """One change: `kind` is the name of the method of `Disk`, "store" for one through a writable map, or
+    FAILED_SYNC."""
 
     kind: str
     name: str = ""
@@ -128,6 +131,8 @@ class FaultyDisk(Disk):
             fault = self._due(operation)
             if fault is None or fault.after:
                 self.operations.append(operation)
+            elif operation.kind == "sync" and isinstance(fault.error, OSError):
+                self.operations.append(operation._replace(kind=FAILED_SYNC))
         if fault is not None and not fault.after:
             raise fault.error
         yield
@@ -165,6 +170,10 @@ class _File:
             apply(self.stable, change)
         self.pending = []
 
+    def fail_sync(self) -> None:
+        """The writes stay in memory, and no later sync writes them: the system counts their pages as clean."""
+        self.pending = [change for change in self.pending if change.kind != "write"]
+
 
 class Crash:
     """The state of a directory, `before` plus `operations`, when the power fails after the last of them."""
@@ -191,6 +200,8 @@ class Crash:
         elif name in self._live:
             if kind == "sync":
                 self._live[name].sync()
+            elif kind == FAILED_SYNC:
+                self._live[name].fail_sync()
             else:
                 self._live[name].pending.append(operation)
 

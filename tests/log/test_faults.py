@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,13 @@ from logdb.errors import Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
 from logdb.system.disk import Disk, described
-from tests.harness.faulty_disk import Fault, FaultyDisk, contents, materialize
+from tests.harness.faulty_disk import Crash, Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import TAG, append, assert_continues, assert_prefix, opened, payload_of, segment_files
 
 Fresh = Callable[[], Path]
 EIO = OSError(errno.EIO, "Input/output error")
 ENOSPC = OSError(errno.ENOSPC, "No space left on device")
+EMFILE = OSError(errno.EMFILE, "Too many open files")
 CHANGES = ("create", "write", "allocate", "truncate", "sync", "sync_directory", "rename", "unlink")
 BATCHES = [1, 2, 5, 1, 30, 1, 12, 20, 3]
 
@@ -108,6 +110,23 @@ def test_a_failure_of_every_call(fresh: Fresh, kind: str, forever: bool) -> None
     assert nth > 1, "the workload must make the call"
 
 
+def test_an_opening_writes_again_what_a_failed_sync_has_left_in_memory(fresh: Fresh) -> None:
+    """The next opening reads these records, counts them as durable, and appends behind them."""
+    path, disk = fresh(), FaultyDisk()
+    log = opened(path, disk=disk)
+    append(log, 2)
+    disk.fault = Fault(frozenset({"sync"}), 0, EIO)
+    with pytest.raises(LogFailed):
+        append(log, 3)
+    log.close()
+    log = opened(path, disk=disk)
+    assert log.durable == 5
+    last = append(log, 2)[-1]
+    for image in Crash(disk.operations).images(random.Random(0), samples=4):
+        assert_continues(materialize(image, fresh()), FaultyDisk(), last, last)
+    log.close()
+
+
 @pytest.mark.parametrize("kind", ["create", "allocate"])
 def test_a_full_disk_rejects_the_whole_append(fresh: Fresh, kind: str) -> None:
     """At every reservation of space: rejected, nothing numbered, and the same append succeeds when there is space."""
@@ -171,13 +190,14 @@ def test_smaller_appends_succeed_while_the_disk_is_full(fresh: Fresh) -> None:
     assert_continues(path, disk, last, last)
 
 
-def test_a_rotation_without_space_for_the_index(fresh: Fresh) -> None:
+@pytest.mark.parametrize("error", [ENOSPC, EMFILE], ids=["ENOSPC", "EMFILE"])
+def test_a_rotation_without_room_for_the_index(fresh: Fresh, error: OSError) -> None:
     """The index is optional: the log continues, and writes it at the next opening."""
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     append(log, 30)
     # The second creation of a rotation is the index of the full segment.
-    disk.fault = Fault(frozenset({"create"}), 1, ENOSPC)
+    disk.fault = Fault(frozenset({"create"}), 1, error)
     last = append(log, 12)[-1]
     assert disk.hits == 1
     assert_prefix(log, last, last)

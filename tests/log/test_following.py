@@ -281,3 +281,22 @@ def test_a_reader_of_a_killed_log_changes_nothing(fresh: Fresh) -> None:
     path = materialize(image, fresh())
     assert_sees(path, 25)
     assert contents(path) == image
+
+
+def test_a_writer_that_starts_beside_a_reader_that_opens(fresh: Fresh) -> None:
+    """After a kill, the writer releases the blocks behind the last record, which the reader is looking at."""
+    program = (
+        "import sys; from pathlib import Path; from logdb.system.disk import Disk\n"
+        "from tests.log.small_logs import append, opened\n"
+        "path = Path(sys.argv[1])\n"
+        "append(opened(path), 5)\n"
+        "class Restarting(Disk):\n"
+        "    def sync(self, fd):\n"
+        "        opened(path).close()\n"
+        "reader = opened(path, writable=False, disk=Restarting())\n"
+        "print(reader.durable)\n"
+    )
+    command = [sys.executable, "-c", program, str(fresh())]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr

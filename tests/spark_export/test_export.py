@@ -271,6 +271,22 @@ def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path
     hold.close()
 
 
+def test_a_base_of_a_lost_history_is_refused(tmp_path: Path, tasks: list[str]) -> None:
+    """The directory was put back to an earlier state after the base had been exported."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    logdb.open(before).close()
+    shutil.copytree(before, after)
+    for path in (before, after):
+        with logdb.open(path) as db:
+            for number in range(5):
+                db.put(b"%s %d" % (path.name.encode(), number), b"v")
+            if path == before:
+                export_snapshot(path, tmp_path / "base")
+            else:
+                with pytest.raises(ExportFailed, match="an export of another history"):
+                    export_snapshot(path, tmp_path / "next", base=tmp_path / "base")
+
+
 # ---- killed and started again
 
 
@@ -306,6 +322,28 @@ def test_an_export_continues_after_it_was_killed(open_small: OpenSmall, tmp_path
     db.compact(db.put(b"k", b"v"))
     assert export_snapshot(db.path, tmp_path / "other", file_bytes=FILE_BYTES).version == db.version
     assert exported_rows(tmp_path / "other") == scanned_rows(db, db.version)
+
+
+@pytest.mark.parametrize("steps", [100, 400], ids=["shorter", "longer"])
+def test_an_export_continues_none_of_another_database(
+    open_small: OpenSmall, tmp_path: Path, tasks: list[str], monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """An export was killed, and the next one to the same place is of another database."""
+    one, other = open_small("one"), open_small("other")
+    histories.write(one, Random(3), 300)
+    histories.write(other, Random(4), steps)
+    target, left = tmp_path / "out", tmp_path / "left"
+
+    def killed(*_: Any) -> Any:
+        shutil.copytree(tmp_path / ".out.staging", left)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(export, "Manifest", killed)
+        export_snapshot(one.path, target, file_bytes=FILE_BYTES)
+    left.rename(tmp_path / ".out.staging")
+    assert export_snapshot(other.path, target, file_bytes=FILE_BYTES).version == other.version
+    assert exported_rows(target) == scanned_rows(other, other.version)
 
 
 # ---- Delta

@@ -16,10 +16,11 @@ from logdb import Database
 from logdb.embedded.snapshot_plan import PLAN, _checked, _write_checked, load
 from spark_export import ExportFailed, export_snapshot, import_export, verify_export
 from spark_export.export import _interrupted_job
-from spark_export.manifest import MANIFEST, describe, newest_manifest
+from spark_export.manifest import MANIFEST, database_name, describe, newest_manifest
 from spark_export.parts import EVERYTHING, _whole
 from spark_export.parts import _checked as checked_base
 from tests.harness.forks import allow_files, become_unprivileged, in_child, refused
+from tests.harness.opening import host_of
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -186,7 +187,8 @@ def test_files_of_a_killed_export_are_validated(open_small: OpenSmall, tasks: li
     staging.unlink()
     staging.mkdir()
     asked = {"version": None, "time_ns": None, "prefix": None, "base": None, "history": False, "format": "parquet"}
-    job = {"asked": asked, "version": db.version, "since": None, "bounds": ["62", None]}
+    name = database_name(host_of(db).log_id)
+    job = {"asked": asked, "database": name, "version": db.version, "time": None, "since": None, "bounds": ["62", None]}
     (staging / "_job.json").write_text(json.dumps(job))
     (staging / "part-00000.parquet.json").write_text('["../x.parquet", 1, 1, "", null, null, false]')
     assert _whole(staging, "part-00000.parquet") is None

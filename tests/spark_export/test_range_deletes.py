@@ -12,8 +12,10 @@ import pytest
 import logdb
 from logdb import Database
 from logdb.embedded import EmbeddedBackend
+from logdb.store.records import COMPACTION, decode_compaction
 from spark_export import export_snapshot
 from tests.harness.clusters import Cluster
+from tests.harness.opening import host_of
 from tests.harness.served import Served
 from tests.spark_export.planning import read
 
@@ -132,3 +134,21 @@ def test_of_an_incremental_export(tmp_path: Path) -> None:
         write(db, draw, 20)
         export_snapshot(path, tmp_path / "third", base=tmp_path / "second")
         assert rows_of(tmp_path / "third") == list(db.scan())
+
+
+def test_an_incremental_export_behind_a_compaction(tmp_path: Path, tasks: list[str]) -> None:
+    """The compaction restates a range delete that is older than the base, which has a later version of a key."""
+    with opened(tmp_path / "db") as db:
+        kept = db.put(b"k", b"deleted")
+        db.delete_prefix(b"k")
+        for number in range(100):
+            db.put(b"other %d" % (number % 10), bytes(100))
+        db.compact(before=kept)
+        db.put(b"k", b"again")
+        base = export_snapshot(db.path, tmp_path / "first")
+        db.compact(before=base.version)
+        log = host_of(db).records
+        *_, ended = [record for record in log.scan(log.oldest(), db.version + 1) if record.tag == COMPACTION]
+        assert decode_compaction(ended.payload).deletes, "it restates no range delete"
+        export_snapshot(db.path, tmp_path / "second", base=tmp_path / "first")
+        assert rows_of(tmp_path / "second") == list(db.scan())

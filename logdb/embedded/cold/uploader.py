@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from itertools import takewhile
 from typing import Any, Final
 
 from logdb.embedded.aborted import aborted_in
@@ -120,14 +121,11 @@ class Uploader:
             self.failures = 0
 
     def _missing(self, manifest: Manifest) -> list[Segment]:
-        """The sealed segments from the end of the tier on."""
+        """The sealed segments from the end of the tier on, up to one that is not sealed."""
         durable_end = self._log.store.durable_end
-        return [
-            segment
-            for segment in self._log.store.segments[:-1]
-            # A record behind it is durable: no recovery continues in its file.
-            if manifest.end <= segment.base < segment.end < durable_end and segment.allocated == segment.length
-        ]
+        left = (segment for segment in self._log.store.segments[:-1] if segment.base >= manifest.end)
+        # A record behind a segment is durable: no recovery continues in its file.
+        return list(takewhile(lambda one: one.end < durable_end and one.allocated == one.length, left))
 
     def _add(self, segment: Segment) -> None:
         first, end = segment.base, segment.end

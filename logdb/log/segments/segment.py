@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
+import os
 import re
 import sys
 import threading
@@ -45,6 +47,8 @@ from logdb.system.disk import DISK_FULL, Disk
 STORE_SUFFIX = ".log"
 STORE_NAME = re.compile(r"\d{20}" + re.escape(STORE_SUFFIX), re.ASCII)
 INDEX_SUFFIX = ".idx"
+REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)
+"""Errors that prevent the creation or extension of a file only temporarily; any other error is a disk failure."""
 ALLOCATE_BYTES = 16 << 20
 CHECK_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
@@ -181,7 +185,7 @@ class Segment:
     def seal(self) -> None:
         """Release the blocks after the last record and write the index. All records must be durable.
 
-        If the disk is full, no index is written; opening the segment then reads all frames.
+        If the disk is full, or too many files are open, no index is written; opening the segment then reads all frames.
         """
         if self.indexed == len(self.offsets) and self.damaged_index is None and self.allocated == self.length:
             return
@@ -189,7 +193,7 @@ class Segment:
         try:
             self._write_index()
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in REFUSED:
                 raise
             with contextlib.suppress(OSError):
                 self._disk.unlink(self.index_path.with_suffix(".tmp"))
@@ -217,6 +221,18 @@ class Segment:
             self._disk.truncate(self._fd, self.length)
             self._disk.sync(self._fd)
         self.allocated = self.length
+
+    def rewrite(self, lsn: int) -> None:
+        """Write the records from `lsn` on once more, as they are, and sync the file.
+
+        If the system has failed to write a page, it counts the page as written: it is read as if it were on the medium,
+        and a sync reports success. Only writing the page again makes it durable.
+        """
+        if lsn < self.end:
+            data, offset = self._mapped(self.length), self.offsets[max(lsn - self.base, 0)]
+            for at in range(offset, self.length, WRITE_BYTES):
+                self._disk.write(self._fd, data[at : min(at + WRITE_BYTES, self.length)], at)
+        self._disk.sync(self._fd)
 
     def sync(self) -> None:
         """Sync the file."""
@@ -335,6 +351,15 @@ class Segment:
     def contents(self) -> mmap.mmap:
         """The current contents of the file."""
         return self._whole()[0]
+
+    def rest(self) -> bytes:
+        """The bytes after the last record. Not mapped: a writer that starts meanwhile truncates the file, and
+        the system ends a process that reads a map behind the end of its file."""
+        parts, at = [], self.length
+        while part := os.pread(self._fd, WRITE_BYTES, at):
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
 
     def close(self) -> None:
         """Close the file. Readers can continue to use their maps of it."""

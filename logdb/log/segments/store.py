@@ -20,7 +20,6 @@ SEG-6  Frames are written to a segment only after the segment before it is compl
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -40,13 +39,11 @@ from logdb.log.segments.format import (
     store_header,
 )
 from logdb.log.segments.incoming import Incoming, remove_leftovers
-from logdb.log.segments.segment import INDEX_SUFFIX, STORE_NAME, STORE_SUFFIX, Segment, SegmentClosed
+from logdb.log.segments.segment import INDEX_SUFFIX, REFUSED, STORE_NAME, STORE_SUFFIX, Segment, SegmentClosed
 from logdb.log.segments.watermark import FILE_NAME, Watermark
 from logdb.system.disk import DISK_FULL, Disk, described
 
 SEGMENT_BYTES = 64 << 20
-REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)
-"""Errors that prevent the extension of a segment only temporarily; any other error is a disk failure."""
 _READ_BYTES = 1 << 20
 
 Run = tuple[Segment, int, list[bytes], bool]
@@ -518,7 +515,10 @@ class SegmentStore:
             segment, later = self._segments[position], self._segments[position + 1 :]
             if not later or segment.end != later[0].base:
                 segment.walk()
-                segment.sync()
+                if self._writable:
+                    segment.rewrite(max(durable_end, segment.base + segment.indexed))
+                else:
+                    segment.sync()
             if later and later[0].base < segment.end:
                 if self._was_used(later[0]):
                     raise Corruption(later[0].path, 0, f"{segment.path.name} also contains record {later[0].base}")
@@ -532,8 +532,8 @@ class SegmentStore:
 
     def _check_end(self, segment: Segment, later: list[Segment], durable_end: int) -> None:
         """Raise Corruption if there is evidence that the next record was durable."""
-        data, lsn = segment.contents(), segment.end
-        witness = claims_durable(data, segment.length, len(data), lsn, self._salt)
+        data, lsn = segment.rest(), segment.end
+        witness = claims_durable(data, 0, len(data), lsn, self._salt)
         if witness is not None or any(self._was_used(other) for other in later) or lsn < durable_end:
             raise Corruption(
                 segment.path, segment.length, f"record {lsn} is not valid, though it had been made durable"

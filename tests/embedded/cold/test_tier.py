@@ -14,6 +14,7 @@ import logdb
 from logdb.backups.parts import Part
 from logdb.backups.places import DirectoryPlace, Place
 from logdb.embedded.cold import tier, uploader
+from logdb.log.local.local_log import MIN_ALLOCATION_BYTES
 from tests.embedded.cold.places import Killed, down, failing
 from tests.embedded.cold.test_history import SMALL, States, check, check_feed, write
 from tests.harness.opening import host_of, open_database
@@ -251,6 +252,27 @@ def test_a_segment_is_copied_from_the_opened_directory(tmp_path: Path) -> None:
     with open_database(tmp_path / "moved", segment_bytes=SMALL) as db:
         db.compact()
         assert db.stats().cold_failures == 0
+        check(db, states, Random(4), 20)
+    assert logdb.verify_backup(tmp_path / "tier").damage == []
+
+
+def test_a_segment_that_was_not_sealed_keeps_those_behind_it_back(tmp_path: Path) -> None:
+    """The directory was at another path for a moment: nothing is sealed in one that was moved."""
+    states = States()
+    with filled(tmp_path, states) as db:
+        commits, path = host_of(db).commits, tmp_path / "db"
+        for _ in range(3):
+            version, _ = commits.submit({b"k": bytes(MIN_ALLOCATION_BYTES // 2)})
+        path.rename(tmp_path / "moved")
+        commits.acknowledge(version)
+        (tmp_path / "moved").rename(path)
+        states[db.version] = dict(db.scan())
+        for _ in range(3):
+            db.put(b"k", bytes(MIN_ALLOCATION_BYTES // 2))
+        copy_now(db)
+        db.compact()
+    with open_database(tmp_path / "db", segment_bytes=SMALL) as db:
+        db.compact()
         check(db, states, Random(4), 20)
     assert logdb.verify_backup(tmp_path / "tier").damage == []
 
