@@ -333,7 +333,7 @@ class ServerConnection(ABC, Generic[A_co]):
         return None
 
     def _next_batch(self) -> list[pb.Request]:
-        """The next requests, as many as fit into one message, without those whose callers were cancelled."""
+        """The next requests, as many as fit into one message, without those whose calls have ended."""
         outbox, calls = self._outbox, self._calls
         size = taken = 0
         for request in outbox:
@@ -343,7 +343,11 @@ class ServerConnection(ABC, Generic[A_co]):
             taken += 1
         batch = outbox[:taken]
         del outbox[:taken]
-        return [each for each in batch if (call := calls.get(each.id)) is None or not call.future.done()]
+        return [
+            each
+            for each in batch
+            if not each.id or ((call := calls.get(each.id)) is not None and not call.future.done())
+        ]
 
     # ---- receiving
 

@@ -238,8 +238,7 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
 
     def _nudge(self) -> None:
         """Request something small, so that an event comes and the driver sees that its call has ended."""
-        self._next_id += 1
-        self._outbox.append(pb.Request(id=self._next_id, at=pb.At()))
+        self._outbox.append(pb.Request(at=pb.At()))
         self._wake()
 
     def _wait(self, answer: ThreadAnswer) -> None:

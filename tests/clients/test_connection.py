@@ -1,0 +1,132 @@
+"""A client's connection over a stream that the test writes and reads: what is sent, and when a stream is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import pytest
+
+import logdb
+from logdb.clients.connection import Connection
+from logdb.security.credentials import Credentials
+from logdb.store.records import TxnId
+from logdb.wire.database_codec import PROTOCOL, RELEASE
+from logdb.wire.proto import database_pb2 as pb
+
+DEADLINE_S = 30
+TIMEOUT_S = 5
+
+
+class ScriptedStream:
+    """The server's side of a stream. `sent`: the requests of the client; `may_send`: whether it accepts another
+    message, for which the client waits if `is_sending`."""
+
+    def __init__(self) -> None:
+        self.sent: list[pb.Request] = []
+        self.may_send = asyncio.Event()
+        self.may_send.set()
+        self.is_sending = asyncio.Event()
+        self.is_cancelled = False
+        self._answers = asyncio.Queue[bytes]()
+        self.answer(welcome=pb.Welcome(protocol=PROTOCOL, release=RELEASE, database=b"d", incarnation=1))
+
+    def answer(self, *responses: pb.Response, **fields: Any) -> None:
+        """Send a message to the client."""
+        self._answers.put_nowait(pb.Responses(responses=responses, **fields).SerializeToString())
+
+    async def sends(self, number: int) -> pb.Request:
+        """The request with this number, once it was sent."""
+        while True:
+            for request in self.sent:
+                if request.id == number:
+                    return request
+            await asyncio.sleep(0)
+
+    # ---- for the client
+
+    async def write(self, raw: bytes) -> None:
+        self.is_sending.set()
+        await self.may_send.wait()
+        self.is_sending.clear()
+        self.sent.extend(pb.Requests.FromString(raw).requests)
+
+    async def read(self) -> bytes:
+        return await self._answers.get()
+
+    async def code(self) -> Any:
+        return grpc.StatusCode.OK
+
+    async def details(self) -> str:
+        return ""
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Scripted(Credentials):
+    """The streams that a client has opened, in `streams`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: list[ScriptedStream]
+        object.__setattr__(self, "streams", [])
+
+    def channel(self, address: str, options: Any) -> Any:
+        return self
+
+    def stream_stream(self, method: str) -> Callable[..., ScriptedStream]:
+        return lambda metadata: self._opened()
+
+    def _opened(self) -> ScriptedStream:
+        self.streams.append(ScriptedStream())
+        return self.streams[-1]
+
+    async def close(self) -> None:
+        pass
+
+
+def run(test: Callable[[Connection, Scripted], Coroutine[Any, Any, None]]) -> None:
+    async def in_time() -> None:
+        server = Scripted()
+        connection = Connection(["127.0.0.1:7400"], TIMEOUT_S, server)
+        async with asyncio.timeout(DEADLINE_S):
+            await connection.open()
+            try:
+                await test(connection, server)
+            finally:
+                await connection.close()
+
+    asyncio.run(in_time())
+
+
+def write(sequence: int) -> tuple[pb.Request, TxnId]:
+    return pb.Request(write=pb.Write(sequence=sequence)), TxnId(1, sequence)
+
+
+def test_a_write_that_was_reported_as_never_sent_is_not_sent_later() -> None:
+    """Its deadline passed while an earlier message waited for the server."""
+
+    async def test(connection: Connection, server: Scripted) -> None:
+        (stream,) = server.streams
+        stream.is_sending.clear()
+        stream.may_send.clear()
+        first = connection.call(*write(1))
+        await stream.is_sending.wait()
+        late = connection.call(*write(2), timeout_s=0.3)
+        while not late.done():
+            stream.answer()  # the server is not silent
+            await asyncio.sleep(0.01)
+        with pytest.raises(logdb.Unavailable):
+            await late
+        stream.may_send.set()
+        last = connection.call(*write(3))
+        await stream.sends(3)
+        for number, answer in (1, first), (3, last):
+            stream.answer(pb.Response(id=number, version=number))
+            assert (await answer).version == number
+        assert [request.write.sequence for request in stream.sent if request.HasField("write")] == [1, 3]
+
+    run(test)
