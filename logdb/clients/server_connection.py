@@ -263,6 +263,7 @@ class ServerConnection(ABC, Generic[A_co]):
         """The server's answer to `hello`. Raises StreamLost, AccessDenied, ProtocolMismatch, WireError."""
         welcome = responses_of(raw).welcome
         self._check(endpoint, welcome)
+        self._received_at = self.clock()
         self.database = welcome.database
         if welcome.incarnation != self.incarnation:
             self.on_restart()

@@ -443,7 +443,6 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
         if stream.is_over:
             raise StreamLost(f"{endpoint} ended the stream")
         self._endpoint, self._stream = endpoint, stream
-        self._received_at = self.clock()
         self._begin_stream()
         self._wake()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -24,18 +24,27 @@ class ScriptedStream:
     """The server's side of a stream. `sent`: the requests of the client; `may_send`: whether it accepts another
     message, for which the client waits if `is_sending`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_answer: bool = True) -> None:
         self.sent: list[pb.Request] = []
         self.may_send = asyncio.Event()
         self.may_send.set()
         self.is_sending = asyncio.Event()
         self.is_cancelled = False
-        self._answers = asyncio.Queue[bytes]()
+        self._answers = asyncio.Queue[bytes | None]()
+        if may_answer:
+            self.welcome()
+
+    def welcome(self) -> None:
+        """Answer the Hello of the client."""
         self.answer(welcome=pb.Welcome(protocol=PROTOCOL, release=RELEASE, database=b"d", incarnation=1))
 
     def answer(self, *responses: pb.Response, **fields: Any) -> None:
         """Send a message to the client."""
         self._answers.put_nowait(pb.Responses(responses=responses, **fields).SerializeToString())
+
+    def end(self) -> None:
+        """End the stream."""
+        self._answers.put_nowait(None)
 
     async def sends(self, number: int) -> pb.Request:
         """The request with this number, once it was sent."""
@@ -53,7 +62,7 @@ class ScriptedStream:
         self.is_sending.clear()
         self.sent.extend(pb.Requests.FromString(raw).requests)
 
-    async def read(self) -> bytes:
+    async def read(self) -> bytes | None:
         return await self._answers.get()
 
     async def code(self) -> Any:
@@ -66,13 +75,17 @@ class ScriptedStream:
         self.is_cancelled = True
 
 
-class Scripted(Credentials):
-    """The streams that a client has opened, in `streams`."""
+class ScriptedServer:
+    """Stands for the credentials of a client. `streams`: those that it has opened; `opens`: makes the next one."""
+
+    metadata = ()
 
     def __init__(self) -> None:
-        super().__init__()
-        self.streams: list[ScriptedStream]
-        object.__setattr__(self, "streams", [])
+        self.streams: list[ScriptedStream] = []
+        self.opens: Callable[[], ScriptedStream] = ScriptedStream
+
+    def check(self, address: str) -> None:
+        pass
 
     def channel(self, address: str, options: Any) -> Any:
         return self
@@ -81,17 +94,26 @@ class Scripted(Credentials):
         return lambda metadata: self._opened()
 
     def _opened(self) -> ScriptedStream:
-        self.streams.append(ScriptedStream())
+        self.streams.append(self.opens())
         return self.streams[-1]
 
     async def close(self) -> None:
         pass
 
 
-def run(test: Callable[[Connection, Scripted], Coroutine[Any, Any, None]]) -> None:
+class SkewedLoop(asyncio.SelectorEventLoop):
+    """`skew_s`: how far its time is ahead."""
+
+    skew_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skew_s
+
+
+def run(test: Callable[[Connection, ScriptedServer], Coroutine[Any, Any, None]]) -> None:
     async def in_time() -> None:
-        server = Scripted()
-        connection = Connection(["127.0.0.1:7400"], TIMEOUT_S, server)
+        server = ScriptedServer()
+        connection = Connection(["127.0.0.1:7400"], TIMEOUT_S, cast(Credentials, server))
         async with asyncio.timeout(DEADLINE_S):
             await connection.open()
             try:
@@ -99,7 +121,8 @@ def run(test: Callable[[Connection, Scripted], Coroutine[Any, Any, None]]) -> No
             finally:
                 await connection.close()
 
-    asyncio.run(in_time())
+    with asyncio.Runner(loop_factory=SkewedLoop) as runner:
+        runner.run(in_time())
 
 
 def write(sequence: int) -> tuple[pb.Request, TxnId]:
@@ -109,7 +132,7 @@ def write(sequence: int) -> tuple[pb.Request, TxnId]:
 def test_a_write_that_was_reported_as_never_sent_is_not_sent_later() -> None:
     """Its deadline passed while an earlier message waited for the server."""
 
-    async def test(connection: Connection, server: Scripted) -> None:
+    async def test(connection: Connection, server: ScriptedServer) -> None:
         (stream,) = server.streams
         stream.is_sending.clear()
         stream.may_send.clear()
@@ -128,5 +151,34 @@ def test_a_write_that_was_reported_as_never_sent_is_not_sent_later() -> None:
             stream.answer(pb.Response(id=number, version=number))
             assert (await answer).version == number
         assert [request.write.sequence for request in stream.sent if request.HasField("write")] == [1, 3]
+
+    run(test)
+
+
+def test_a_stream_that_has_just_begun_is_not_silent() -> None:
+    """It was replaced again if nothing but the Welcome had come on it when an older call was late."""
+
+    async def test(connection: Connection, server: ScriptedServer) -> None:
+        loop = cast(SkewedLoop, asyncio.get_running_loop())
+        server.opens = lambda: ScriptedStream(may_answer=False)
+        late = connection.call(*write(1))
+        first = server.streams[0]
+        await first.sends(1)
+        first.end()
+        while len(server.streams) < 2:
+            await asyncio.sleep(0)
+        second = server.streams[1]
+        loop.skew_s = TIMEOUT_S - 1
+        second.welcome()
+        await second.sends(1)
+        loop.skew_s = TIMEOUT_S
+        with pytest.raises(logdb.OutcomeUnknown):
+            await late
+        for number in range(2, 5):
+            answer = connection.call(*write(number))
+            await second.sends(number)
+            second.answer(pb.Response(id=number, version=number))
+            assert (await answer).version == number
+        assert not second.is_cancelled
 
     run(test)
