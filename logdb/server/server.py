@@ -93,6 +93,8 @@ class Server:
             if session is None:
                 return
             self._sessions.add(session)
+            if self._stopping:  # it has begun meanwhile
+                session.draining.set()
             try:
                 await session.run()
             finally:

@@ -24,12 +24,13 @@ import logdb.aio
 from logdb.clients import server_connection
 from logdb.errors import Advice
 from logdb.log.segments import Disk
+from logdb.security.authenticator import Authenticator, Grant
 from logdb.server import server
 from logdb.server.outbox import Outbox
 from logdb.server.session import Session
 from logdb.transport import unread_answers
 from logdb.transport.listener import Listener
-from logdb.wire.database_codec import PAGE_BYTES, PROTOCOL
+from logdb.wire.database_codec import METHOD, PAGE_BYTES, PROTOCOL
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.ports import free_addresses
 from tests.harness.served import Served, connection_of
@@ -188,6 +189,39 @@ def test_a_stopping_server_takes_the_rest_of_a_message_whose_turn_has_ended(
         asyncio.run(main())
     finally:
         served.close()
+
+
+def test_a_stopping_server_ends_a_stream_whose_client_was_just_connecting(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop waited ten seconds for it, and then dropped the requests that it had received on it meanwhile."""
+    admit, end = Authenticator.admit, Listener.stop
+    is_connecting, is_stopping = threading.Event(), threading.Event()
+
+    def admitted(authenticator: Authenticator, context: Any) -> Grant:
+        is_connecting.set()
+        return admit(authenticator, context)
+
+    async def noted(listener: Listener, grace_s: float) -> None:
+        is_stopping.set()
+        await end(listener, grace_s)
+
+    async def main() -> None:
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            stream: Any = channel.stream_stream(METHOD)()
+            await asyncio.to_thread(is_connecting.wait)
+            stop = asyncio.create_task(asyncio.to_thread(served.stop))
+            await asyncio.to_thread(is_stopping.wait)
+            hello = pb.Hello(protocol=PROTOCOL, release="test", client=77, timeout_ms=1_000)
+            await stream.write(pb.Requests(hello=hello).SerializeToString())
+            assert isinstance(await stream.read(), bytes)
+            with pytest.raises(grpc.aio.AioRpcError, match="the server is stopping"):
+                await stream.read()
+            await stop
+
+    monkeypatch.setattr(Authenticator, "admit", admitted)
+    monkeypatch.setattr(Listener, "stop", noted)
+    asyncio.run(main())
 
 
 def test_a_stopping_server_answers_received_requests(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
