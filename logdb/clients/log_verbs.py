@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
@@ -257,18 +259,35 @@ class BlockingLog(ABC):
     def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> BlockingSubscription:
         """Every record from `gsn` on, or those of these tags; `GENESIS`: from the oldest one that is left; `RECENT`:
         those that are ordered from now on. Raises Trimmed."""
-        return BlockingSubscription(self, self._subscribe(first_position(gsn, self.oldest, self.tail), tags))
+        first = first_position(gsn, self.oldest, self.tail)
+        return BlockingSubscription(self, lambda end: self._subscribe(end or first, tags))
 
 
 class BlockingSubscription:
-    """An endless iterator of batches, which waits at the end of the log."""
+    """An endless iterator of batches, which waits at the end of the log. `begin`: opens it, after the batch that ends
+    there (0: before the first one), and returns its number."""
 
-    def __init__(self, log: BlockingLog, number: int) -> None:
-        self._log, self._number = log, number
+    def __init__(self, log: BlockingLog, begin: Callable[[int], int]) -> None:
+        self._log, self._begin = log, begin
+        self._number = begin(0)
+        self._end = 0
+        self._is_interrupted = self._closed = False
 
     def poll(self, timeout: float | None) -> Batch | None:
         """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopIteration after close."""
-        batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
+        if self._is_interrupted and not self._closed:
+            self._log.call(calls.Close(self._number))
+            self._number = self._begin(self._end)
+            self._is_interrupted = False
+        try:
+            batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C: the batch that was requested is lost
+            self._is_interrupted = True
+            raise
+        if batch is not None:
+            self._end = batch.end
         return batch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -281,6 +300,7 @@ class BlockingSubscription:
 
     def close(self) -> None:
         """End it; a waiting `poll` raises StopIteration."""
+        self._closed = True
         self._log.call(calls.Close(self._number))
 
 
@@ -356,16 +376,27 @@ class AwaitedSubscription:
 
     def __init__(self, log: AwaitedLog, number: int) -> None:
         self._log, self._number = log, number
+        self._requested: deque[asyncio.Future[Any]] = deque()
 
     async def poll(self, timeout: float | None) -> Batch | None:
         """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopAsyncIteration if closed."""
-        answer = await self._log.answer(calls.Next(self._number), timeout)
+        requested = self._requested
+        batch = requested.popleft() if requested else asyncio.ensure_future(self._log.answer(calls.Next(self._number)))
+        try:
+            done, _ = await asyncio.wait((batch,), timeout=timeout)
+        except asyncio.CancelledError:
+            requested.append(batch)  # it comes all the same, and is that of the next poll
+            raise
+        if not done:
+            requested.append(batch)
+            return None
+        answer = batch.result()
         if isinstance(answer, StopIteration):
             raise StopAsyncIteration
         if isinstance(answer, Exception):
             raise answer
-        batch: Batch | None = answer
-        return batch
+        found: Batch = answer
+        return found
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
