@@ -148,8 +148,8 @@ class RemoteLog(BlockingLog):
         """Leave the cluster. Waiting calls end with LogFailed."""
         with self._closing:
             if not self._closed:
-                self._closed = True
                 in_shared_loop(self._connection.close())
+                self._closed = True  # not before: the close may be interrupted, and repeated
 
     def __enter__(self) -> RemoteLog:
         return self

@@ -1,4 +1,4 @@
-"""Subscriptions of a client to the log of a cluster, over a log that answers when the test says so."""
+"""A client of the log of a cluster, over a log that answers when the test says so: subscriptions, and the close."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from logdb.clients.log_client import RemoteLog
 from logdb.clients.log_verbs import AwaitedLog, BlockingLog
 from logdb.log import requests as calls
 from logdb.log.contract import Batch
@@ -85,3 +86,21 @@ def test_a_poll_that_is_interrupted_takes_no_batch() -> None:
         with pytest.raises(KeyboardInterrupt):
             subscription.poll(None)
     assert [next(subscription).first for _ in range(2)] == [2, 3]
+
+
+def test_a_close_that_was_interrupted_is_completed_by_the_next() -> None:
+    class Interrupted:
+        closes = 0
+
+        async def close(self) -> None:
+            self.closes += 1
+            if self.closes == 1:
+                raise asyncio.CancelledError
+
+    connection: Any = Interrupted()
+    log = RemoteLog(connection, None)
+    with pytest.raises(asyncio.CancelledError):
+        log.close()
+    for _ in range(2):
+        log.close()
+        assert connection.closes == 2
