@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -28,6 +28,7 @@ from logdb.log.contract import (
 )
 from logdb.log.policies import ByRecord
 from logdb.log.requests import END, MAX_STREAMS, Configuration, ShardState
+from logdb.store.arguments import checked_wait
 from logdb.wire.limits import check_record
 
 P = ParamSpec("P")
@@ -89,7 +90,9 @@ def read_stream(stream: int, gsn: int = 1, timeout: float | None = None) -> Exch
 
 def outcome(append_id: AppendId, timeout: float | None = None) -> Exchange[Sequence[int | None]]:
     """The outcome of an append that was `AppendUnknown`: the GSN of each record; None: it is not in the log, and never
-    will be."""
+    will be. Raises TypeError."""
+    if not isinstance(append_id, AppendId):
+        raise TypeError(f"append_id must be an AppendId, not {type(append_id).__name__}")
     return Exchange(calls.Outcome(append_id), _same, timeout)
 
 
@@ -126,7 +129,10 @@ def last_at_time(time: int) -> Exchange[int]:
 
 
 def set_shard_policy(policy: ShardPolicy) -> Exchange[None]:
-    """Set the policy that chooses the shard of each record of `append`. The client's event loop calls it."""
+    """Set the policy that chooses the shard of each record of `append`. The client's event loop calls it. Raises
+    TypeError."""
+    if not callable(policy):
+        raise TypeError(f"policy must be a function of a record, not {type(policy).__name__}")
     return Exchange(calls.SetPolicy(ByRecord(policy)), _no_result, waits=True)
 
 
@@ -194,11 +200,17 @@ def members(shard: int) -> Exchange[tuple[int, ...]]:
     return Exchange(calls.View(), members_of)
 
 
-def _checked(records: Sequence[Record]) -> Sequence[Record]:
-    """Raises TooLargeToSend."""
-    if records:
-        check_record(max([len(payload) for _, payload in records]))
-    return records
+def _checked(records: Iterable[Record]) -> Sequence[Record]:
+    """Raises TypeError, ValueError, TooLargeToSend."""
+    checked = tuple(records)
+    for tag, payload in checked:
+        if not isinstance(tag, int) or not isinstance(payload, bytes):
+            kinds = f"({type(tag).__name__}, {type(payload).__name__})"
+            raise TypeError(f"a record is a pair of its tag and its payload, (int, bytes), not {kinds}")
+        if not 0 < tag < 256:
+            raise ValueError(f"the tag of a record is a number from 1 to 255, not {tag}")
+        check_record(len(payload))
+    return checked
 
 
 def _view_of(found: Configuration) -> View:
@@ -214,7 +226,7 @@ def _blocking(verb: Callable[P, Exchange[T]]) -> Callable[Concatenate[BlockingLo
     def called(self: BlockingLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
         request, result, timeout, waits, late = verb(*args, **kwargs)
         try:
-            return result(self.call(request, self.timeout if timeout is None and not waits else timeout))
+            return result(self.call(request, self.timeout if timeout is None and not waits else checked_wait(timeout)))
         except TimeoutError as error:
             if late:
                 raise TimeoutError(late) from error
@@ -280,7 +292,7 @@ class BlockingSubscription:
             self._number = self._begin(self._end)
             self._is_interrupted = False
         try:
-            batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
+            batch: Batch | None = self._log.call(calls.Next(self._number), checked_wait(timeout))
         except Exception:
             raise
         except BaseException:  # Ctrl-C: the batch that was requested is lost
@@ -312,7 +324,9 @@ def _awaited(verb: Callable[P, Exchange[T]]) -> Callable[Concatenate[AwaitedLog,
     async def called(self: AwaitedLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
         request, result, timeout, waits, late = verb(*args, **kwargs)
         try:
-            return result(await self.call(request, self.timeout if timeout is None and not waits else timeout))
+            return result(
+                await self.call(request, self.timeout if timeout is None and not waits else checked_wait(timeout))
+            )
         except TimeoutError as error:
             if late:
                 raise TimeoutError(late) from error
@@ -383,7 +397,7 @@ class AwaitedSubscription:
         requested = self._requested
         batch = requested.popleft() if requested else asyncio.ensure_future(self._log.answer(calls.Next(self._number)))
         try:
-            done, _ = await asyncio.wait((batch,), timeout=timeout)
+            done, _ = await asyncio.wait((batch,), timeout=checked_wait(timeout))
         except asyncio.CancelledError:
             requested.append(batch)  # it comes all the same, and is that of the next poll
             raise

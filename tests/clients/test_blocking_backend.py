@@ -71,9 +71,7 @@ def test_a_transaction_of_a_closed_client_neither_begins_nor_commits(backend: Cl
         pytest.fail("it is closed")
 
 
-def test_a_close_that_was_interrupted_is_completed_by_the_next(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_close_that_was_interrupted_is_completed_by_the_next(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one returned at once, and the stream stayed open."""
 
     async def interrupted(connection: ThreadConnection) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from logdb.clients.log_client import RemoteLog
-from logdb.clients.log_verbs import AwaitedLog, BlockingLog
+from logdb.clients.background_loop import in_shared_loop
+from logdb.clients.log_client import AsyncRemoteLog, Connection, RemoteLog
+from logdb.clients.log_verbs import AwaitedLog, BlockingLog, append
 from logdb.log import requests as calls
 from logdb.log.contract import Batch
+from logdb.log.engine import ENGINES, Right
+from logdb.security.credentials import NONE
+from logdb.wire.envelopes import VERSION, Hello
 
 
 class ScriptedLog:
@@ -104,3 +111,74 @@ def test_a_close_that_was_interrupted_is_completed_by_the_next() -> None:
     for _ in range(2):
         log.close()
         assert connection.closes == 2
+
+
+def unreachable(engine: str) -> Connection:
+    """A client of a log whose servers cannot be reached."""
+    hello = Hello(VERSION, "none", "ordering", "127.0.0.1:1")
+    return Connection(hello._replace(ordering=("127.0.0.1:1",), right=Right.ADMIN, engine=engine), NONE)
+
+
+INVALID: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "records": lambda log: log.append(None),
+    "payload": lambda log: log.append([(1, "text")]),
+    "tag": lambda log: log.append([(b"1", b"")]),
+    "large tag": lambda log: log.append([(256, b"")]),
+    "after": lambda log: log.append([(1, b"")], after="1"),
+    "shard to append": lambda log: log.append_to_shard([(1, b"")], "1"),
+    "outcome": lambda log: log.outcome("00c0ffee00c0ffee-17+3"),
+    "gsn": lambda log: log.read_record("1", 0),
+    "fraction": lambda log: log.read_record(1.5, 0),
+    "shard": lambda log: log.read_record(1, "0"),
+    "timeout": lambda log: log.read_record(1, 0, "1"),
+    "not a number": lambda log: log.read_record(1, 0, math.nan),
+    "position": lambda log: log.subscribe("1"),
+    "trim": lambda log: log.trim("1"),
+    "time": lambda log: log.last_at_time("1"),
+    "change": lambda log: log.finalize_shard("1"),
+    "policy": lambda log: log.set_shard_policy(1),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("call", INVALID.values(), ids=INVALID)
+def test_invalid_arguments_do_not_end_the_client(engine: str, call: Callable[[Any], Awaitable[Any]]) -> None:
+    """All threads of a program share it."""
+
+    async def test() -> None:
+        connection = unreachable(engine)
+        log = AsyncRemoteLog(connection, 0.01)
+        with pytest.raises((TypeError, ValueError)):
+            await call(log)
+        with pytest.raises(TimeoutError):
+            await log.tail()
+        await log.close()
+
+    asyncio.run(test())
+
+
+def test_a_thread_gets_the_error_of_a_request_that_cannot_be_made() -> None:
+    """It waited without an end."""
+
+    async def opened() -> Connection:
+        return unreachable(ENGINES[0])
+
+    log = RemoteLog(in_shared_loop(opened()), None)
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            log.call(calls.Tail(), math.nan)
+        except ValueError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(5)
+    log.close()
+    assert "NaN" in str(errors)
+
+
+def test_records_from_an_iterator_are_appended() -> None:
+    """They were consumed by a check, and the append returned without them."""
+    assert append(iter([(1, b"a"), (2, b"b")])).request.records == ((1, b"a"), (2, b"b"))  # type: ignore[arg-type]
