@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
 from logdb.api.backend import Progress
 from logdb.api.results import Compacted
@@ -95,7 +96,7 @@ class ClusterBackend(RequestBackend):
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
         self.speculation = Speculation(asyncio.get_running_loop().time, self.takes_turns)
         self._committing: set[asyncio.Future[Any]] = set()
-        self._feeds: set[ClusterFeed] = set()
+        self._feeds: WeakSet[ClusterFeed] = WeakSet()
         self._tail = ClusterTail(self)
 
         engine = engine_of(nodes.engine)

@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
+from weakref import WeakSet
 
 from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
@@ -20,7 +21,7 @@ from logdb.clients.pages import (
     scan_pages,
 )
 from logdb.clients.server_connection import Answer, ServerConnection
-from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, VersionTrimmed
+from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, Unavailable, VersionTrimmed
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
@@ -77,7 +78,7 @@ class RemoteBackend(RequestBackend):
         self._lease = 0
         self._leases: dict[object, LeasedSnapshot] = {}
         self.speculation = Speculation(connection.clock)
-        self._feeds: set[RemoteFeed] = set()
+        self._feeds: WeakSet[RemoteFeed] = WeakSet()
         self.connection = connection
         connection.seen = session or 0
         connection.on_restart, connection.first_requests = self._restarted, self._restored
@@ -602,6 +603,8 @@ class RemoteFeed(AsyncChangeFeed):
                 return None
             left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - clock()))
             if self._page is None:
+                if self._since is None:  # another request would begin at a newer version
+                    raise Unavailable("the version after which this feed runs was not received: watch again")
                 self._page = self._ask(left)
             await self._take(self._page)
             if deadline is not None and not self._ready and clock() >= deadline:
