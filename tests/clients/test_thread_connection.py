@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -129,6 +130,21 @@ def test_a_server_that_stops_answering(tmp_path: Path) -> None:
     finally:
         process.resume()
         process.close()
+
+
+def test_a_call_ends_at_its_deadline_while_its_thread_connects_again(served: Served) -> None:
+    """It ended when the attempt did, which has the time of a whole call."""
+    with logdb.connect(served.address, timeout=60) as db, ThreadPoolExecutor(1) as pool:
+        connection = connection_of(db)
+
+        async def ask() -> pb.Response:
+            return await connection.call(pb.Request(at=pb.At()), timeout_s=0.3)
+
+        served.stop()
+        with socket.create_server(("127.0.0.1", served.port)):  # accepts, and does not answer
+            late = pool.submit(connection.run, ask())
+            with pytest.raises(logdb.Unavailable):
+                late.result(20)
 
 
 @pytest.mark.parametrize("verb", ["multi_get", "multi_scan"])
