@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from logdb.clients.background_loop import in_shared_loop, shared_loop
+from logdb.clients.background_loop import in_callback, in_shared_loop, shared_loop
 from logdb.clients.server_connection import (
     CHANNEL_OPTIONS,
     FIRST_PAUSE_S,
@@ -134,8 +134,12 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
     # ---- threads
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in this thread, which awaits nothing but answers of this connection. Returns its result."""
+        """Run a coroutine in this thread, which awaits nothing but answers of this connection. Returns its result.
+        Raises LogDBError in a function that this connection calls."""
         me = threading.get_ident()
+        if self._owner == me:
+            work.close()
+            raise in_callback()
         try:
             self._lock.acquire()
             self._owner = me

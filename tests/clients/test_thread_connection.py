@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,20 @@ def test_a_call_ends_at_its_deadline_while_its_thread_connects_again(served: Ser
             late = pool.submit(connection.run, ask())
             with pytest.raises(logdb.Unavailable):
                 late.result(20)
+
+
+def test_a_callback_cannot_wait_for_the_thread_that_calls_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited until its deadline for an answer that its own thread had to receive."""
+
+    def checkpoint(progress: Callable[[int], None]) -> int:
+        progress(1)
+        return 7
+
+    with logdb.connect(served.address, timeout=5) as db:
+        monkeypatch.setattr(served.host.embedded, "checkpoint", checkpoint)
+        with pytest.raises(logdb.LogDBError, match="may not wait"):
+            db.checkpoint(progress=lambda _: print(db.version))
+        assert db.checkpoint(progress=lambda _: None) == 7
 
 
 @pytest.mark.parametrize("verb", ["multi_get", "multi_scan"])
