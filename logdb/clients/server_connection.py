@@ -374,10 +374,11 @@ class ServerConnection(ABC, Generic[A_co]):
             if call is None:
                 continue
             if not call.future.done():
-                if response.HasField("failure"):
-                    call.future.set_exception(_certain(call, failure_from(response.failure)))
-                else:
+                error = failure_from(response.failure) if response.HasField("failure") else None
+                if error is None or _was_done_before(call, error):
                     call.future.set_result(response)
+                else:
+                    call.future.set_exception(_certain(call, error))
             calls.pop(response.id, None)  # last: a call that Ctrl-C leaves here is sent again, or late
 
     def _add_part(self, response: pb.Response, now: float) -> pb.Response | None:
@@ -442,6 +443,11 @@ class ServerConnection(ABC, Generic[A_co]):
         if call.txn_id and call.sent:
             return OutcomeUnknown(str(call.txn_id), reason)
         return Unavailable(reason)
+
+
+def _was_done_before(call: Call[A_co], error: Exception) -> bool:
+    """Whether a request that was sent before has no effect because the first one had it."""
+    return call.sent > 1 and isinstance(error, KeyError) and call.request.HasField("unpin")
 
 
 def _certain(call: Call[A_co], error: Exception) -> Exception:

@@ -11,9 +11,10 @@ import pytest
 
 import logdb
 from logdb.clients.connection import Connection
+from logdb.clients.remote_backend import RemoteBackend
 from logdb.security.credentials import Credentials
 from logdb.store.records import TxnId
-from logdb.wire.database_codec import PROTOCOL, RELEASE
+from logdb.wire.database_codec import PROTOCOL, RELEASE, failure_to
 from logdb.wire.proto import database_pb2 as pb
 
 DEADLINE_S = 30
@@ -180,5 +181,28 @@ def test_a_stream_that_has_just_begun_is_not_silent() -> None:
             second.answer(pb.Response(id=number, version=number))
             assert (await answer).version == number
         assert not second.is_cancelled
+
+    run(test)
+
+
+def test_an_unpin_that_was_sent_twice_finds_no_pin() -> None:
+    """The first one removed it, and its answer was lost: the client raised KeyError."""
+
+    async def test(connection: Connection, server: ScriptedServer) -> None:
+        unpin = asyncio.create_task(RemoteBackend(connection).unpin("name"))
+        first = server.streams[0]
+        request = await first.sends(1)
+        first.end()
+        while len(server.streams) < 2:
+            await asyncio.sleep(0)
+        second = server.streams[1]
+        await second.sends(1)
+        second.answer(pb.Response(id=request.id, failure=failure_to(KeyError("name"))))
+        await unpin
+        again = asyncio.create_task(RemoteBackend(connection).unpin("name"))
+        await second.sends(2)
+        second.answer(pb.Response(id=2, failure=failure_to(KeyError("name"))))
+        with pytest.raises(KeyError):
+            await again
 
     run(test)
