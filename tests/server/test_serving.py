@@ -628,6 +628,21 @@ def test_a_write_refused_on_retry_has_an_unknown_outcome(served: Served, monkeyp
             db.put(b"k", b"2")
 
 
+def test_the_load_is_read_while_clients_connect(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def waiting(session: Session) -> int:
+        if len(others) < 3:
+            others.append(logdb.connect(served.address))
+        return 0
+
+    others: list[logdb.Database] = []
+    with logdb.connect(served.address) as db:
+        assert db.version == 0
+        monkeypatch.setattr(Session, "waiting", property(waiting))
+        assert served.server.load().streams == 1
+        assert len(others) == 1
+        others[0].close()
+
+
 def test_health(served: Served) -> None:
     with grpc.insecure_channel(served.address) as channel:
         ask = health_pb2_grpc.HealthStub(channel)
