@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logdb.clients.background_loop import in_shared_loop
-from logdb.clients.log_client import AsyncRemoteLog, Connection, RemoteLog
+from logdb.clients.log_client import AsyncRemoteLog, Connection, RemoteLog, connect, connect_async
 from logdb.clients.log_verbs import AwaitedLog, BlockingLog, append
 from logdb.log import requests as calls
 from logdb.log.contract import Batch
@@ -182,3 +182,12 @@ def test_a_thread_gets_the_error_of_a_request_that_cannot_be_made() -> None:
 def test_records_from_an_iterator_are_appended() -> None:
     """They were consumed by a check, and the append returned without them."""
     assert append(iter([(1, b"a"), (2, b"b")])).request.records == ((1, b"a"), (2, b"b"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [math.nan, -1, "5"])
+def test_an_invalid_timeout_of_a_log(timeout: Any) -> None:
+    """With a NaN, connecting to servers that do not answer had no end."""
+    with pytest.raises((TypeError, ValueError), match="timeout must be"):
+        connect("127.0.0.1:1", timeout=timeout)
+    with pytest.raises((TypeError, ValueError), match="timeout must be"):
+        asyncio.run(connect_async("127.0.0.1:1", timeout=timeout))
