@@ -31,7 +31,7 @@ def test_a_thread_gets_the_result_or_the_exception(error: BaseException) -> None
 
 
 def test_a_callback_of_the_loop_cannot_wait_for_the_loop() -> None:
-    """Both waited without an end, and all clients of the process with them."""
+    """The loop waited for itself without an end, and so did all clients of the process."""
     errors: list[Exception] = []
 
     async def work() -> None:

@@ -131,7 +131,7 @@ def write(sequence: int) -> tuple[pb.Request, TxnId]:
 
 
 def test_a_write_that_was_reported_as_never_sent_is_not_sent_later() -> None:
-    """Its deadline passed while an earlier message waited for the server."""
+    """The deadline of the write passed while an earlier message waited for the server."""
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
         (stream,) = server.streams
@@ -157,7 +157,7 @@ def test_a_write_that_was_reported_as_never_sent_is_not_sent_later() -> None:
 
 
 def test_a_stream_that_has_just_begun_is_not_silent() -> None:
-    """It was replaced again if nothing but the Welcome had come on it when an older call was late."""
+    """The client replaced it again if an older call was late before another message had come."""
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
         loop = cast(SkewedLoop, asyncio.get_running_loop())

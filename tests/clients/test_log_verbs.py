@@ -158,7 +158,7 @@ def test_invalid_arguments_do_not_end_the_client(engine: str, call: Callable[[An
 
 
 def test_a_thread_gets_the_error_of_a_request_that_cannot_be_made() -> None:
-    """It waited without an end."""
+    """The thread waited without an end."""
 
     async def opened() -> Connection:
         return unreachable(ENGINES[0])
@@ -180,7 +180,7 @@ def test_a_thread_gets_the_error_of_a_request_that_cannot_be_made() -> None:
 
 
 def test_records_from_an_iterator_are_appended() -> None:
-    """They were consumed by a check, and the append returned without them."""
+    """A check consumed the records, and the append returned without them."""
     assert append(iter([(1, b"a"), (2, b"b")])).request.records == ((1, b"a"), (2, b"b"))  # type: ignore[arg-type]
 
 

@@ -133,7 +133,7 @@ def test_a_server_that_stops_answering(tmp_path: Path) -> None:
 
 
 def test_a_call_ends_at_its_deadline_while_its_thread_connects_again(served: Served) -> None:
-    """It ended when the attempt did, which has the time of a whole call."""
+    """The call ended when the attempt did, which has the time of a whole call."""
     with logdb.connect(served.address, timeout=60) as db, ThreadPoolExecutor(1) as pool:
         connection = connection_of(db)
 
@@ -148,7 +148,7 @@ def test_a_call_ends_at_its_deadline_while_its_thread_connects_again(served: Ser
 
 
 def test_a_callback_cannot_wait_for_the_thread_that_calls_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waited until its deadline for an answer that its own thread had to receive."""
+    """The inner call waited until its deadline for an answer that its own thread had to receive."""
 
     def checkpoint(progress: Callable[[int], None]) -> int:
         progress(1)
