@@ -531,6 +531,26 @@ def test_a_compaction_keeps_the_version_of_an_open_scan(served: Served) -> None:
         assert db.compact().floor > 1
 
 
+def test_a_compaction_keeps_the_versions_of_an_open_history(served: Served) -> None:
+    """Only the newest one was leased, and the second page ended the history with VersionTrimmed."""
+    with logdb.connect(served.address) as db:
+        versions = [db.put(b"k", bytes(PAGE_BYTES // 2 + number)) for number in range(5)]
+        history = db.history(b"k")
+        assert next(history).version == versions[-1]
+        assert db.compact().floor <= versions[0]
+        assert [entry.version for entry in history] == versions[-2::-1]
+        assert db.compact().floor >= versions[-1]
+
+
+def test_a_history_at_a_version_can_be_read_during_a_compaction(served: Served) -> None:
+    """A page leased the oldest version, which a compaction under way does not keep."""
+    with logdb.connect(served.address) as db:
+        versions = [db.put(b"k", bytes(PAGE_BYTES // 2 + number)) for number in range(5)]
+        served.host.embedded.snapshots.compacting_to = versions[-1]
+        assert [entry.version for entry in db.at(versions[-1]).history(b"k")] == versions[::-1]
+        served.host.embedded.snapshots.compacting_to = 0
+
+
 def test_a_watcher_overtaken_by_compaction_gets_an_error(served: Served) -> None:
     with logdb.connect(served.address) as db:
         for _ in range(5):
