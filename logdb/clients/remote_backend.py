@@ -522,8 +522,11 @@ class RemoteBackend(RequestBackend):
         return self._lease
 
     def _restored(self) -> list[pb.Request]:
-        """The requests that lease the snapshots of running transactions again, for a new stream."""
+        """The requests that lease the snapshots of running transactions again, for a new stream, which also sends the
+        requests of feeds again."""
         requests = []
+        for feed in list(self._feeds):
+            feed.sent_again()
         for leased in self._leases.values():
             if leased.version is None:  # its request is sent again, unless it was answered: then the answer is void
                 leased.is_lost = leased.is_lost or (leased.answer is not None and leased.answer.done())
@@ -575,6 +578,8 @@ class RemoteFeed(AsyncChangeFeed):
         self._ready: list[Change] = []
         self._closed = False
         self.on_end: Callable[[RemoteFeed], None] | None = None
+        self._seen = connection.seen
+        self._request = pb.Request()
         self._page: Answer | None = self._ask(0)
 
     def _ask(self, wait_s: float) -> Answer:
@@ -585,7 +590,14 @@ class RemoteFeed(AsyncChangeFeed):
             keys=self._keys or (),
             wait_ms=math.ceil(wait_s * 1000),
         )
-        return self._connection.call(pb.Request(watch=watch), timeout_s=self._connection.timeout_s + wait_s)
+        self._request = pb.Request(watch=watch)
+        return self._connection.call(self._request, timeout_s=self._connection.timeout_s + wait_s)
+
+    def sent_again(self) -> None:
+        """The request is sent again over a new stream. The version of a feed from now on is not fixed then, and commits
+        may have been acknowledged on the stream before: all after the version that the client had seen belong to it."""
+        if self._since is None and self._seen:
+            self._request.watch.since = self._seen
 
     async def begun(self) -> None:
         """See `AsyncChangeFeed.begun`."""

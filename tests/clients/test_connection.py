@@ -206,3 +206,28 @@ def test_an_unpin_that_was_sent_twice_finds_no_pin() -> None:
             await again
 
     run(test)
+
+
+def test_a_feed_from_now_on_has_the_commits_that_its_first_stream_has_acknowledged() -> None:
+    """The request of the feed was sent again, and began behind them."""
+
+    async def test(connection: Connection, server: ScriptedServer) -> None:
+        backend = RemoteBackend(connection)
+        first = server.streams[0]
+        put = asyncio.create_task(backend.write({b"k": b"1"}))
+        await first.sends(1)
+        first.answer(pb.Response(id=1, version=5), newest=5)
+        await put
+        feed = backend.feed(None, None, None)
+        assert not (await first.sends(2)).watch.HasField("since")
+        put = asyncio.create_task(backend.write({b"k": b"2"}))
+        await first.sends(3)
+        first.answer(pb.Response(id=3, version=6), newest=6)
+        await put
+        first.end()
+        while len(server.streams) < 2:
+            await asyncio.sleep(0)
+        assert (await server.streams[1].sends(2)).watch.since == 5
+        await feed.close()
+
+    run(test)
