@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from logdb.cores.effects import SECOND
+from logdb.errors import AccessDenied
 from logdb.log import requests as calls
 from logdb.log.contract import (
     GENESIS,
@@ -293,9 +294,10 @@ class BlockingSubscription:
             self._is_interrupted = False
         try:
             batch: Batch | None = self._log.call(calls.Next(self._number), checked_wait(timeout))
-        except Exception:
+        except Exception as error:
+            self._is_interrupted = isinstance(error, AccessDenied)
             raise
-        except BaseException:  # Ctrl-C: the batch that was requested is lost
+        except BaseException:  # Ctrl-C: as after AccessDenied, the core goes on, and the batch is lost
             self._is_interrupted = True
             raise
         if batch is not None:
@@ -382,22 +384,30 @@ class AwaitedLog(ABC):
             gsn = await self.oldest()
         elif gsn == RECENT:
             gsn = await self.tail() + 1
-        return AwaitedSubscription(self, await self._subscribe(gsn, tags))
+        number = await self._subscribe(gsn, tags)
+        return AwaitedSubscription(self, number, lambda end: self._subscribe(end or gsn, tags))
 
 
 class AwaitedSubscription:
-    """An endless asynchronous iterator of batches, which waits at the end of the log."""
+    """An endless asynchronous iterator of batches, which waits at the end of the log. `begin`: as of
+    `BlockingSubscription`."""
 
-    def __init__(self, log: AwaitedLog, number: int) -> None:
-        self._log, self._number = log, number
+    def __init__(self, log: AwaitedLog, number: int, begin: Callable[[int], Awaitable[int]]) -> None:
+        self._log, self._number, self._begin = log, number, begin
         self._requested: deque[asyncio.Future[Any]] = deque()
+        self._end = 0
+        self._is_denied = self._closed = False
 
     async def poll(self, timeout: float | None) -> Batch | None:
         """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopAsyncIteration if closed."""
-        requested = self._requested
+        wait_s, requested = checked_wait(timeout), self._requested
+        if self._is_denied and not self._closed:
+            await self._log.call(calls.Close(self._number))
+            self._number = await self._begin(self._end)
+            self._is_denied = False
         batch = requested.popleft() if requested else asyncio.ensure_future(self._log.answer(calls.Next(self._number)))
         try:
-            done, _ = await asyncio.wait((batch,), timeout=checked_wait(timeout))
+            done, _ = await asyncio.wait((batch,), timeout=wait_s)
         except asyncio.CancelledError:
             requested.append(batch)  # it comes all the same, and is that of the next poll
             raise
@@ -408,8 +418,10 @@ class AwaitedSubscription:
         if isinstance(answer, StopIteration):
             raise StopAsyncIteration
         if isinstance(answer, Exception):
+            self._is_denied = isinstance(answer, AccessDenied)  # the core goes on, and the batch is lost
             raise answer
         found: Batch = answer
+        self._end = found.end
         return found
 
     def __aiter__(self) -> AsyncIterator[Batch]:
@@ -422,4 +434,5 @@ class AwaitedSubscription:
 
     async def close(self) -> None:
         """End it; a waiting `poll` raises StopAsyncIteration."""
+        self._closed = True
         await self._log.call(calls.Close(self._number))

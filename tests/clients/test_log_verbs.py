@@ -13,6 +13,7 @@ import pytest
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import AsyncRemoteLog, Connection, RemoteLog, connect, connect_async
 from logdb.clients.log_verbs import AwaitedLog, BlockingLog, append
+from logdb.errors import AccessDenied
 from logdb.log import requests as calls
 from logdb.log.contract import Batch
 from logdb.log.engine import ENGINES, Right
@@ -33,9 +34,19 @@ class ScriptedLog:
 
 
 class AwaitedScript(ScriptedLog, AwaitedLog):
+    """`denies`: the next request for a batch, which comes all the same."""
+
+    denies = False
+
     async def answer(self, request: Any, timeout: float | None = None) -> Any:
+        if isinstance(request, calls.Subscribe):
+            self.next = request.gsn
         if not isinstance(request, calls.Next):
             return 1
+        if self.denies:
+            self.denies = False
+            self.batch()
+            return AccessDenied("not now")
         self.waiting.append(asyncio.get_running_loop().create_future())
         return await self.waiting[-1]
 
@@ -56,6 +67,8 @@ def test_a_batch_that_a_cancelled_poll_has_requested_is_that_of_the_next_poll(is
         poll.cancel()
         with pytest.raises(asyncio.CancelledError):
             await poll
+        with pytest.raises(ValueError, match="timeout must be"):
+            await subscription.poll(-1)
         assert is_late or await subscription.poll(0) is None
         following = [asyncio.create_task(subscription.poll(None)) for _ in range(2)]
         while len(log.waiting) + is_late < 2:
@@ -67,10 +80,31 @@ def test_a_batch_that_a_cancelled_poll_has_requested_is_that_of_the_next_poll(is
     asyncio.run(test())
 
 
-class BlockingScript(ScriptedLog, BlockingLog):
-    """`interrupts`: the next wait for a batch, which comes all the same."""
+def test_no_batch_is_lost_while_access_is_denied() -> None:
+    """A client ends all waiting reads when a server denies access, and its core goes on."""
 
-    interrupts = False
+    async def test() -> None:
+        log = AwaitedScript()
+        subscription = await log.subscribe(1)
+        for number in (1, 2):
+            log.denies = True
+            with pytest.raises(AccessDenied):
+                await subscription.poll(None)
+            poll = asyncio.create_task(subscription.poll(None))
+            while not log.waiting:
+                await asyncio.sleep(0)
+            log.deliver()
+            batch = await poll
+            assert batch is not None
+            assert batch.first == number
+
+    asyncio.run(test())
+
+
+class BlockingScript(ScriptedLog, BlockingLog):
+    """`interrupts`: the error of the next wait for a batch, which comes all the same."""
+
+    interrupts: BaseException | None = None
 
     def call(self, request: Any, timeout: float | None = None) -> Any:
         if isinstance(request, calls.Subscribe):
@@ -78,19 +112,20 @@ class BlockingScript(ScriptedLog, BlockingLog):
         if not isinstance(request, calls.Next):
             return 1
         batch = self.batch()
-        if self.interrupts:
-            self.interrupts = False
-            raise KeyboardInterrupt
+        error, self.interrupts = self.interrupts, None
+        if error is not None:
+            raise error
         return batch
 
 
-def test_a_poll_that_is_interrupted_takes_no_batch() -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), AccessDenied("not now")], ids=["Ctrl-C", "denied"])
+def test_a_poll_that_is_interrupted_takes_no_batch(error: BaseException) -> None:
     log = BlockingScript()
     subscription = log.subscribe(1)
     assert next(subscription).first == 1
     for _ in range(2):
-        log.interrupts = True
-        with pytest.raises(KeyboardInterrupt):
+        log.interrupts = error
+        with pytest.raises(type(error)):
             subscription.poll(None)
     assert [next(subscription).first for _ in range(2)] == [2, 3]
 
