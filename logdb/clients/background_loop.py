@@ -86,6 +86,11 @@ class _Handover:
             self._task.cancel()
 
 
+def is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the loop runs in this thread."""
+    return events._get_running_loop() is loop
+
+
 def in_callback() -> LogDBError:
     """The error of a call that waits for a client in a function that this client has called."""
     return LogDBError(
@@ -98,7 +103,7 @@ def in_shared_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop
     """Run a coroutine there (or in `loop`) and wait for its result. Ctrl-C cancels it. Raises LogDBError in that
     loop."""
     loop = loop or shared_loop()
-    if events._get_running_loop() is loop:
+    if is_running_here(loop):
         work.close()
         raise in_callback()
     handover = _Handover(work)

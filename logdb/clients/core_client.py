@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
+from logdb.clients.background_loop import in_callback, is_running_here
 from logdb.cores.effects import SECOND, Address, Answer
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Engine, Right
@@ -100,7 +101,9 @@ class HostedClient:
             raise denied
 
     def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
-        """As `put`, from any thread."""
+        """As `put`, from any thread that waits for the answer. Raises LogDBError in that of the loop."""
+        if is_running_here(self._loop):
+            raise in_callback()
         if self._forked is not None:
             resolve(waiter, self._forked)
             return

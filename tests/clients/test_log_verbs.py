@@ -13,7 +13,7 @@ import pytest
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import AsyncRemoteLog, Connection, RemoteLog, connect, connect_async
 from logdb.clients.log_verbs import AwaitedLog, BlockingLog, append
-from logdb.errors import AccessDenied
+from logdb.errors import AccessDenied, LogDBError
 from logdb.log import requests as calls
 from logdb.log.contract import Batch
 from logdb.log.engine import ENGINES, Right
@@ -212,6 +212,23 @@ def test_a_thread_gets_the_error_of_a_request_that_cannot_be_made() -> None:
     thread.join(5)
     log.close()
     assert "NaN" in str(errors)
+
+
+def test_a_policy_cannot_wait_for_the_log_that_calls_it() -> None:
+    """The event loop waited for itself."""
+    errors: list[Exception] = []
+
+    async def test() -> None:
+        connection = unreachable(ENGINES[0])
+        with pytest.raises(LogDBError, match="may not wait") as raised:
+            RemoteLog(connection, 1).tail()
+        errors.append(raised.value)
+        await connection.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(test(),), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert errors
 
 
 def test_records_from_an_iterator_are_appended() -> None:
