@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from asyncio import events
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from logdb.errors import LogDBError
 from logdb.system.event_loop import new_event_loop
 from logdb.system.forking import keep_for_ever
 
@@ -84,10 +86,27 @@ class _Handover:
             self._task.cancel()
 
 
+def is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the loop runs in this thread."""
+    return events._get_running_loop() is loop
+
+
+def in_callback() -> LogDBError:
+    """The error of a call that waits for a client in a function that this client has called."""
+    return LogDBError(
+        "a function that a client of servers calls (progress, placement, a policy) may not wait for that client, which"
+        " does nothing else meanwhile: note what is needed, and call when it has returned"
+    )
+
+
 def in_shared_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None) -> T:
-    """Run a coroutine there (or in `loop`) and wait for its result. Ctrl-C cancels it."""
-    handover = _Handover(work)
+    """Run a coroutine there (or in `loop`) and wait for its result. Ctrl-C cancels it. Raises LogDBError in that
+    loop."""
     loop = loop or shared_loop()
+    if is_running_here(loop):
+        work.close()
+        raise in_callback()
+    handover = _Handover(work)
     try:
         loop.call_soon_threadsafe(handover.start)
         result: T = handover.result()

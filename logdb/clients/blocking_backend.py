@@ -88,7 +88,7 @@ class BlockingBackend(BlockingReader):
         super().__init__(backend, runner)
         self._backend = backend
         self.path, self.read_only = backend.path, backend.read_only
-        self._one_close = threading.Lock()
+        self._one_close, self._is_over = threading.Lock(), False
         own(self)
 
     @classmethod
@@ -162,8 +162,9 @@ class BlockingBackend(BlockingReader):
     def close(self) -> None:
         """See `Backend.close`."""
         with self._one_close:
-            if not self._backend.closed:
+            if not (self._is_over or self.forked_from):
                 self._runner.run(_awaited(self._backend.close()))
+                self._is_over = True  # not before: the close may be interrupted, and repeated
 
 
 class BlockingFeed:

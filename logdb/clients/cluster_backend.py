@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
 from logdb.api.backend import Progress
 from logdb.api.results import Compacted
 from logdb.clients.cluster_feed import ClusterFeed
-from logdb.clients.cluster_tail import ClusterTail
+from logdb.clients.cluster_tail import ClusterTail, started
 from logdb.clients.core_client import HostedClient, resolve, unwrap
 from logdb.clients.lazy_snapshot import LazySnapshotReader, RequestBackend
 from logdb.clients.pages import PageRows, RangePage, history_pages, multi_scan_pages, scan_pages
@@ -90,11 +91,12 @@ class ClusterBackend(RequestBackend):
     ) -> None:
         self.path, self.cluster, self.timeout_s, self._placement = path, nodes.cluster, timeout_s, placement
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._forked_from = 0
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
         self.speculation = Speculation(asyncio.get_running_loop().time, self.takes_turns)
         self._committing: set[asyncio.Future[Any]] = set()
-        self._feeds: set[ClusterFeed] = set()
+        self._feeds: WeakSet[ClusterFeed] = WeakSet()
         self._tail = ClusterTail(self)
 
         engine = engine_of(nodes.engine)
@@ -550,15 +552,21 @@ class ClusterBackend(RequestBackend):
 
     async def close(self) -> None:
         """See `Backend.close`: waits for the answers to commits that were sent."""
-        if not self._closed:
-            self._closed = True
-            if self._searching is not None:
-                self._searching.cancel()
-            if self._committing:
-                await asyncio.wait(self._committing)
-            for feed in list(self._feeds):
-                await feed.close()
-            await self._client.close()
+        if self._forked_from:
+            return
+        self._closed = True
+        if self._closing is None:
+            self._closing = started(self._end())
+        await asyncio.shield(self._closing)  # it goes on if the caller is cancelled
+
+    async def _end(self) -> None:
+        if self._searching is not None:
+            self._searching.cancel()
+        if self._committing:
+            await asyncio.wait(self._committing)
+        for feed in list(self._feeds):
+            await feed.close()
+        await self._client.close()
 
 
 class ClusterReader(LazySnapshotReader):

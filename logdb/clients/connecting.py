@@ -80,6 +80,8 @@ async def _cluster(
     credentials: Credentials,
 ) -> ClusterBackend | None:
     """The database if its servers are a cluster. Raises as `connect`."""
+    for endpoint in endpoints:
+        credentials.check(endpoint)
     node = await _node_of_cluster(endpoints, timeout_s, credentials)
     if node is not None:
         nodes = await _nodes(node, timeout_s, credentials)

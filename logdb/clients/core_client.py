@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
+from logdb.clients.background_loop import in_callback, is_running_here
 from logdb.cores.effects import SECOND, Address, Answer
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Engine, Right
@@ -99,7 +101,9 @@ class HostedClient:
             raise denied
 
     def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
-        """As `put`, from any thread."""
+        """As `put`, from any thread that waits for the answer. Raises LogDBError in that of the loop."""
+        if is_running_here(self._loop):
+            raise in_callback()
         if self._forked is not None:
             resolve(waiter, self._forked)
             return
@@ -108,7 +112,11 @@ class HostedClient:
 
     def _put_queued(self) -> None:
         while self._queued:
-            self.put(*self._queued.popleft())
+            request, timeout, waiter = self._queued.popleft()
+            try:
+                self.put(request, timeout, waiter)
+            except Exception as error:  # of the arguments: the thread waits for it
+                resolve(waiter, error)
 
     def _answered(self, answer: Answer) -> None:
         self._resolve(answer.call, answer.result)
@@ -150,15 +158,27 @@ class HostedClient:
             await self._peers.close()
 
 
-def _unsendable(request: Any) -> ValueError | None:
-    """The error for a request that no message can carry: numbers are below 2^63, except clients' random ones."""
+def _unsendable(request: Any) -> TypeError | ValueError | None:
+    """The error for a request that would end the core, or that no message can carry: numbers are below 2^63, except
+    clients' random ones."""
+    optional = _numbers_of(request.__class__)
     for name, value in zip(request._fields, request, strict=True):
         if value.__class__ is int:
             if value > MAX_POSITION and name != "client":
                 return ValueError(f"{name} must be at most 2^63 - 1, not {value}")
+        elif name in optional:
+            if not isinstance(value, int) and not (value is None and optional[name]):
+                return TypeError(f"{name} must be an int, not {type(value).__name__}")
         elif isinstance(value, tuple) and hasattr(value, "_fields") and (error := _unsendable(value)):
             return error
     return None
+
+
+@functools.cache
+def _numbers_of(kind: type) -> dict[str, bool]:
+    """The fields of a request that are numbers, and whether they may be None."""
+    hints = {name: getattr(hint, "__forward_arg__", hint) for name, hint in kind.__annotations__.items()}
+    return {name: hint != "int" for name, hint in hints.items() if hint in ("int", "int | None")}
 
 
 def resolve(waiter: Waiter, result: Any) -> None:

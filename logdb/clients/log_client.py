@@ -25,6 +25,7 @@ from logdb.log.requests import ClientConfig
 from logdb.node.host import Build
 from logdb.security.credentials import NONE, AnyPath, Credentials, credentials
 from logdb.security.record_permissions import check_kinds
+from logdb.store.arguments import checked_wait
 from logdb.system.addresses import endpoints_of
 from logdb.system.forking import own
 from logdb.transport.dialling import Refused
@@ -148,8 +149,8 @@ class RemoteLog(BlockingLog):
         """Leave the cluster. Waiting calls end with LogFailed."""
         with self._closing:
             if not self._closed:
-                self._closed = True
                 in_shared_loop(self._connection.close())
+                self._closed = True  # not before: the close may be interrupted, and repeated
 
     def __enter__(self) -> RemoteLog:
         return self
@@ -168,6 +169,7 @@ async def connect_async(
     token: str | None = None,
 ) -> AsyncRemoteLog:
     """As `logdb.log.connect`, for asyncio: the methods of the log are coroutines."""
+    timeout = checked_wait(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     return AsyncRemoteLog(await Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown), timeout)
 
@@ -186,8 +188,9 @@ def connect(
 
     `addresses`: "HOST:PORT" of any of its servers, several with commas between, or a list. `timeout`: seconds for each
     call that does not wait for a record; None: no bound. `ca`, `certificate`, `certificate_key`, `token`: as
-    `logdb.connect`. Raises Unavailable, AccessDenied, ValueError.
+    `logdb.connect`. Raises Unavailable, AccessDenied, TypeError, ValueError.
     """
+    timeout = checked_wait(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     opening = Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown)
     return RemoteLog(in_shared_loop(opening), timeout)

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from logdb.cores.effects import SECOND
+from logdb.errors import AccessDenied
 from logdb.log import requests as calls
 from logdb.log.contract import (
     GENESIS,
@@ -26,6 +29,7 @@ from logdb.log.contract import (
 )
 from logdb.log.policies import ByRecord
 from logdb.log.requests import END, MAX_STREAMS, Configuration, ShardState
+from logdb.store.arguments import checked_wait
 from logdb.wire.limits import check_record
 
 P = ParamSpec("P")
@@ -87,7 +91,9 @@ def read_stream(stream: int, gsn: int = 1, timeout: float | None = None) -> Exch
 
 def outcome(append_id: AppendId, timeout: float | None = None) -> Exchange[Sequence[int | None]]:
     """The outcome of an append that was `AppendUnknown`: the GSN of each record; None: it is not in the log, and never
-    will be."""
+    will be. Raises TypeError."""
+    if not isinstance(append_id, AppendId):
+        raise TypeError(f"append_id must be an AppendId, not {type(append_id).__name__}")
     return Exchange(calls.Outcome(append_id), _same, timeout)
 
 
@@ -124,7 +130,10 @@ def last_at_time(time: int) -> Exchange[int]:
 
 
 def set_shard_policy(policy: ShardPolicy) -> Exchange[None]:
-    """Set the policy that chooses the shard of each record of `append`. The client's event loop calls it."""
+    """Set the policy that chooses the shard of each record of `append`. The client's event loop calls it. Raises
+    TypeError."""
+    if not callable(policy):
+        raise TypeError(f"policy must be a function of a record, not {type(policy).__name__}")
     return Exchange(calls.SetPolicy(ByRecord(policy)), _no_result, waits=True)
 
 
@@ -192,11 +201,17 @@ def members(shard: int) -> Exchange[tuple[int, ...]]:
     return Exchange(calls.View(), members_of)
 
 
-def _checked(records: Sequence[Record]) -> Sequence[Record]:
-    """Raises TooLargeToSend."""
-    if records:
-        check_record(max([len(payload) for _, payload in records]))
-    return records
+def _checked(records: Iterable[Record]) -> Sequence[Record]:
+    """Raises TypeError, ValueError, TooLargeToSend."""
+    checked = tuple(records)
+    for tag, payload in checked:
+        if not isinstance(tag, int) or not isinstance(payload, bytes):
+            kinds = f"({type(tag).__name__}, {type(payload).__name__})"
+            raise TypeError(f"a record is a pair of its tag and its payload, (int, bytes), not {kinds}")
+        if not 0 < tag < 256:
+            raise ValueError(f"the tag of a record is a number from 1 to 255, not {tag}")
+        check_record(len(payload))
+    return checked
 
 
 def _view_of(found: Configuration) -> View:
@@ -212,7 +227,7 @@ def _blocking(verb: Callable[P, Exchange[T]]) -> Callable[Concatenate[BlockingLo
     def called(self: BlockingLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
         request, result, timeout, waits, late = verb(*args, **kwargs)
         try:
-            return result(self.call(request, self.timeout if timeout is None and not waits else timeout))
+            return result(self.call(request, self.timeout if timeout is None and not waits else checked_wait(timeout)))
         except TimeoutError as error:
             if late:
                 raise TimeoutError(late) from error
@@ -257,18 +272,36 @@ class BlockingLog(ABC):
     def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> BlockingSubscription:
         """Every record from `gsn` on, or those of these tags; `GENESIS`: from the oldest one that is left; `RECENT`:
         those that are ordered from now on. Raises Trimmed."""
-        return BlockingSubscription(self, self._subscribe(first_position(gsn, self.oldest, self.tail), tags))
+        first = first_position(gsn, self.oldest, self.tail)
+        return BlockingSubscription(self, lambda end: self._subscribe(end or first, tags))
 
 
 class BlockingSubscription:
-    """An endless iterator of batches, which waits at the end of the log."""
+    """An endless iterator of batches, which waits at the end of the log. `begin`: opens it, after the batch that ends
+    there (0: before the first one), and returns its number."""
 
-    def __init__(self, log: BlockingLog, number: int) -> None:
-        self._log, self._number = log, number
+    def __init__(self, log: BlockingLog, begin: Callable[[int], int]) -> None:
+        self._log, self._begin = log, begin
+        self._number = begin(0)
+        self._end = 0
+        self._is_interrupted = self._closed = False
 
     def poll(self, timeout: float | None) -> Batch | None:
         """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopIteration after close."""
-        batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
+        if self._is_interrupted and not self._closed:
+            self._log.call(calls.Close(self._number))
+            self._number = self._begin(self._end)
+            self._is_interrupted = False
+        try:
+            batch: Batch | None = self._log.call(calls.Next(self._number), checked_wait(timeout))
+        except Exception as error:
+            self._is_interrupted = isinstance(error, AccessDenied)
+            raise
+        except BaseException:  # Ctrl-C: as after AccessDenied, the core goes on, and the batch is lost
+            self._is_interrupted = True
+            raise
+        if batch is not None:
+            self._end = batch.end
         return batch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -281,6 +314,7 @@ class BlockingSubscription:
 
     def close(self) -> None:
         """End it; a waiting `poll` raises StopIteration."""
+        self._closed = True
         self._log.call(calls.Close(self._number))
 
 
@@ -292,7 +326,9 @@ def _awaited(verb: Callable[P, Exchange[T]]) -> Callable[Concatenate[AwaitedLog,
     async def called(self: AwaitedLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
         request, result, timeout, waits, late = verb(*args, **kwargs)
         try:
-            return result(await self.call(request, self.timeout if timeout is None and not waits else timeout))
+            return result(
+                await self.call(request, self.timeout if timeout is None and not waits else checked_wait(timeout))
+            )
         except TimeoutError as error:
             if late:
                 raise TimeoutError(late) from error
@@ -348,24 +384,45 @@ class AwaitedLog(ABC):
             gsn = await self.oldest()
         elif gsn == RECENT:
             gsn = await self.tail() + 1
-        return AwaitedSubscription(self, await self._subscribe(gsn, tags))
+        number = await self._subscribe(gsn, tags)
+        return AwaitedSubscription(self, number, lambda end: self._subscribe(end or gsn, tags))
 
 
 class AwaitedSubscription:
-    """An endless asynchronous iterator of batches, which waits at the end of the log."""
+    """An endless asynchronous iterator of batches, which waits at the end of the log. `begin`: as of
+    `BlockingSubscription`."""
 
-    def __init__(self, log: AwaitedLog, number: int) -> None:
-        self._log, self._number = log, number
+    def __init__(self, log: AwaitedLog, number: int, begin: Callable[[int], Awaitable[int]]) -> None:
+        self._log, self._number, self._begin = log, number, begin
+        self._requested: deque[asyncio.Future[Any]] = deque()
+        self._end = 0
+        self._is_denied = self._closed = False
 
     async def poll(self, timeout: float | None) -> Batch | None:
         """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopAsyncIteration if closed."""
-        answer = await self._log.answer(calls.Next(self._number), timeout)
+        wait_s, requested = checked_wait(timeout), self._requested
+        if self._is_denied and not self._closed:
+            await self._log.call(calls.Close(self._number))
+            self._number = await self._begin(self._end)
+            self._is_denied = False
+        batch = requested.popleft() if requested else asyncio.ensure_future(self._log.answer(calls.Next(self._number)))
+        try:
+            done, _ = await asyncio.wait((batch,), timeout=wait_s)
+        except asyncio.CancelledError:
+            requested.append(batch)  # it comes all the same, and is that of the next poll
+            raise
+        if not done:
+            requested.append(batch)
+            return None
+        answer = batch.result()
         if isinstance(answer, StopIteration):
             raise StopAsyncIteration
         if isinstance(answer, Exception):
+            self._is_denied = isinstance(answer, AccessDenied)  # the core goes on, and the batch is lost
             raise answer
-        batch: Batch | None = answer
-        return batch
+        found: Batch = answer
+        self._end = found.end
+        return found
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self
@@ -377,4 +434,5 @@ class AwaitedSubscription:
 
     async def close(self) -> None:
         """End it; a waiting `poll` raises StopAsyncIteration."""
+        self._closed = True
         await self._log.call(calls.Close(self._number))

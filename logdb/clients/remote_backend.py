@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
+from weakref import WeakSet
 
 from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
@@ -20,7 +21,7 @@ from logdb.clients.pages import (
     scan_pages,
 )
 from logdb.clients.server_connection import Answer, ServerConnection
-from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, VersionTrimmed
+from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, Unavailable, VersionTrimmed
 from logdb.store.key_map import Rows
 from logdb.store.limits import check_label
 from logdb.store.ranges import ScanRange
@@ -77,7 +78,7 @@ class RemoteBackend(RequestBackend):
         self._lease = 0
         self._leases: dict[object, LeasedSnapshot] = {}
         self.speculation = Speculation(connection.clock)
-        self._feeds: set[RemoteFeed] = set()
+        self._feeds: WeakSet[RemoteFeed] = WeakSet()
         self.connection = connection
         connection.seen = session or 0
         connection.on_restart, connection.first_requests = self._restarted, self._restored
@@ -521,8 +522,11 @@ class RemoteBackend(RequestBackend):
         return self._lease
 
     def _restored(self) -> list[pb.Request]:
-        """The requests that lease the snapshots of running transactions again, for a new stream."""
+        """The requests that lease the snapshots of running transactions again, for a new stream, which also sends the
+        requests of feeds again."""
         requests = []
+        for feed in list(self._feeds):
+            feed.sent_again()
         for leased in self._leases.values():
             if leased.version is None:  # its request is sent again, unless it was answered: then the answer is void
                 leased.is_lost = leased.is_lost or (leased.answer is not None and leased.answer.done())
@@ -574,6 +578,8 @@ class RemoteFeed(AsyncChangeFeed):
         self._ready: list[Change] = []
         self._closed = False
         self.on_end: Callable[[RemoteFeed], None] | None = None
+        self._seen = connection.seen
+        self._request = pb.Request()
         self._page: Answer | None = self._ask(0)
 
     def _ask(self, wait_s: float) -> Answer:
@@ -584,7 +590,14 @@ class RemoteFeed(AsyncChangeFeed):
             keys=self._keys or (),
             wait_ms=math.ceil(wait_s * 1000),
         )
-        return self._connection.call(pb.Request(watch=watch), timeout_s=self._connection.timeout_s + wait_s)
+        self._request = pb.Request(watch=watch)
+        return self._connection.call(self._request, timeout_s=self._connection.timeout_s + wait_s)
+
+    def sent_again(self) -> None:
+        """The request is sent again over a new stream. The version of a feed from now on is not fixed then, and commits
+        may have been acknowledged on the stream before: all after the version that the client had seen belong to it."""
+        if self._since is None and self._seen:
+            self._request.watch.since = self._seen
 
     async def begun(self) -> None:
         """See `AsyncChangeFeed.begun`."""
@@ -602,6 +615,8 @@ class RemoteFeed(AsyncChangeFeed):
                 return None
             left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - clock()))
             if self._page is None:
+                if self._since is None:  # another request would begin at a newer version
+                    raise Unavailable("the version after which this feed runs was not received: watch again")
                 self._page = self._ask(left)
             await self._take(self._page)
             if deadline is not None and not self._ready and clock() >= deadline:

@@ -263,6 +263,7 @@ class ServerConnection(ABC, Generic[A_co]):
         """The server's answer to `hello`. Raises StreamLost, AccessDenied, ProtocolMismatch, WireError."""
         welcome = responses_of(raw).welcome
         self._check(endpoint, welcome)
+        self._received_at = self.clock()
         self.database = welcome.database
         if welcome.incarnation != self.incarnation:
             self.on_restart()
@@ -333,7 +334,7 @@ class ServerConnection(ABC, Generic[A_co]):
         return None
 
     def _next_batch(self) -> list[pb.Request]:
-        """The next requests, as many as fit into one message, without those whose callers were cancelled."""
+        """The next requests, as many as fit into one message, without those whose calls have ended."""
         outbox, calls = self._outbox, self._calls
         size = taken = 0
         for request in outbox:
@@ -343,7 +344,11 @@ class ServerConnection(ABC, Generic[A_co]):
             taken += 1
         batch = outbox[:taken]
         del outbox[:taken]
-        return [each for each in batch if (call := calls.get(each.id)) is None or not call.future.done()]
+        return [
+            each
+            for each in batch
+            if not each.id or ((call := calls.get(each.id)) is not None and not call.future.done())
+        ]
 
     # ---- receiving
 
@@ -369,10 +374,11 @@ class ServerConnection(ABC, Generic[A_co]):
             if call is None:
                 continue
             if not call.future.done():
-                if response.HasField("failure"):
-                    call.future.set_exception(_certain(call, failure_from(response.failure)))
-                else:
+                error = failure_from(response.failure) if response.HasField("failure") else None
+                if error is None or _was_done_before(call, error):
                     call.future.set_result(response)
+                else:
+                    call.future.set_exception(_certain(call, error))
             calls.pop(response.id, None)  # last: a call that Ctrl-C leaves here is sent again, or late
 
     def _add_part(self, response: pb.Response, now: float) -> pb.Response | None:
@@ -437,6 +443,11 @@ class ServerConnection(ABC, Generic[A_co]):
         if call.txn_id and call.sent:
             return OutcomeUnknown(str(call.txn_id), reason)
         return Unavailable(reason)
+
+
+def _was_done_before(call: Call[A_co], error: Exception) -> bool:
+    """Whether a request that was sent before has no effect because the first one had it."""
+    return call.sent > 1 and isinstance(error, KeyError) and call.request.HasField("unpin")
 
 
 def _certain(call: Call[A_co], error: Exception) -> Exception:

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from logdb.clients.background_loop import in_shared_loop, shared_loop
+from logdb.clients.background_loop import in_callback, in_shared_loop, shared_loop
 from logdb.clients.server_connection import (
     CHANNEL_OPTIONS,
     FIRST_PAUSE_S,
@@ -101,6 +101,7 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
         self._lock = threading.RLock()
         self._owner = 0
         self._stream: PolledStream | None = None
+        self._opening: PolledStream | None = None
         self._open_channels: dict[str, Any] = {}  # by endpoint, of streams that were interrupted
         self._endpoint = ""
         self._turn = 0
@@ -133,8 +134,12 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
     # ---- threads
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in this thread, which awaits nothing but answers of this connection. Returns its result."""
+        """Run a coroutine in this thread, which awaits nothing but answers of this connection. Returns its result.
+        Raises LogDBError in a function that this connection calls."""
         me = threading.get_ident()
+        if self._owner == me:
+            work.close()
+            raise in_callback()
         try:
             self._lock.acquire()
             self._owner = me
@@ -238,8 +243,7 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
 
     def _nudge(self) -> None:
         """Request something small, so that an event comes and the driver sees that its call has ended."""
-        self._next_id += 1
-        self._outbox.append(pb.Request(id=self._next_id, at=pb.At()))
+        self._outbox.append(pb.Request(at=pb.At()))
         self._wake()
 
     def _wait(self, answer: ThreadAnswer) -> None:
@@ -390,7 +394,8 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
         else:
             self._backoff.reset()
             return
-        if self._turn % len(self.endpoints) == 0 or len(self.endpoints) == 1:
+        is_late = self._driver is not None and self._driver.done()
+        if not is_late and (self._turn % len(self.endpoints) == 0 or len(self.endpoints) == 1):
             try:
                 self._release()
                 time.sleep(self._backoff.next_s())
@@ -418,16 +423,20 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
             channel = self._open_channels.pop(endpoint, None)
             if channel is None:
                 channel = self.credentials.blocking_channel(endpoint, CHANNEL_OPTIONS)
-            stream = PolledStream(channel, METHOD, self.credentials.metadata, hello)
+            self._opening = stream = PolledStream(channel, METHOD, self.credentials.metadata, hello)
             try:
                 raw = _first_message(stream, self.timeout_s)
             except BaseException:
                 self._close_stream(endpoint, stream)
                 raise
+            if self._opening is not stream:  # the call of this thread was late
+                self._close_stream(endpoint, stream)
+                raise StreamLost(f"{endpoint} does not answer")
             if isinstance(raw, Ended) and raw.code is not grpc.StatusCode.INTERNAL:
                 failure = failure_of_status(endpoint, raw.code, raw.details, self.credentials)
                 raise unreachable(endpoint, in_shared_loop(failure).reason)
         finally:
+            self._opening = None
             self._acquire_again()
         if raw is None:
             raise StreamLost(f"{endpoint} does not answer within {self.timeout_s:g} s")
@@ -444,18 +453,21 @@ class ThreadConnection(ServerConnection[ThreadAnswer]):
         if stream.is_over:
             raise StreamLost(f"{endpoint} ended the stream")
         self._endpoint, self._stream = endpoint, stream
-        self._received_at = self.clock()
         self._begin_stream()
         self._wake()
 
     # ---- deadlines
 
     def check_deadlines(self) -> bool:
-        """Fail the calls that are late, and end a stream on which the answer of its driver is late. Returns whether to
-        call this again."""
+        """Fail the calls that are late, and end a stream on which the answer of its driver is late, or which its driver
+        is opening for a call that is. Returns whether to call this again."""
         self._acquire()
         try:
             is_silent, driver = self._expire_calls(self.clock()), self._driver
+            opening = self._opening
+            if opening is not None and driver is not None and driver.done():
+                self._opening = None
+                opening.cancel()
             if self._is_polling and self._stream is not None and driver is not None and driver.done():
                 if is_silent or self._nudged is driver:
                     self._stream.cancel()

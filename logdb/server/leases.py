@@ -111,16 +111,21 @@ class StreamLeases:
 
     def begin_page(self, lease: int, at: int | None, floor: int | None = None) -> tuple[int, object | None]:
         """(the version of a page, the holder of a new lease on it, None if it is leased already). `floor`: the oldest
-        version that the pages read. Raises VersionTrimmed, FutureVersion, Unavailable."""
-        holder = Holder()
+        version that the pages read, which the holder keeps too, unless a compaction to a later one is under way. Raises
+        VersionTrimmed, FutureVersion, Unavailable."""
+        holder, snapshots = Holder(), self._database.snapshots
         if at is None:
-            return self._database.snapshots.begin(holder, read_only=True), holder
-        self.readable(at)
-        if lease and lease not in self._holders:
+            version = snapshots.begin(holder, read_only=True)
+        else:
+            version = self.readable(at)
+            if not lease or lease in self._holders:
+                return at, None
             self.check_room()
-            if self.lease(holder, at if floor is None else min(at, floor)):
-                return at, holder
-        return at, None
+            if floor is None and not self.lease(holder, at):
+                return at, None
+        if floor is not None:
+            snapshots.keep(holder, min(version, floor))
+        return version, holder
 
     def lease(self, holder: object, version: int) -> bool:
         """Whether `holder` has a lease on a version from now on: the cold tier keeps those that it has. Raises

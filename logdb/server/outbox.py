@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from logdb.embedded.large_values import OutgoingValue
-from logdb.errors import DatabaseClosed, LogDBError, Unavailable
+from logdb.errors import DatabaseClosed, LogDBError, OutcomeUnknown, Unavailable
 from logdb.log.engine import Right
 from logdb.server.permissions import StreamRight
 from logdb.system.disk import described
@@ -103,7 +103,8 @@ class Outbox:
             error = Unavailable("the server is stopping")
         elif isinstance(error, OSError):  # from reading; writes raise their own errors
             error = Unavailable(f"the server could not read: {described(error)}")
-        self.answer(pb.Response(id=request, failure=failure_to(error)))
+        reads = not isinstance(error, OutcomeUnknown)  # whose client must not take the write for one that was denied
+        self.answer(pb.Response(id=request, failure=failure_to(error)), reads=reads)
 
     def cancel(self, request: int) -> None:
         """Send no further part of the answers to a request."""

@@ -74,9 +74,10 @@ class Server:
         """The resources that clients use now; exact in the event loop, approximate in another thread."""
         answers, uploads = self._answers, self._uploads
         taken = uploads.values.taken, uploads.requests.taken
-        waiting = sum(session.waiting for session in self._sessions)
-        parted = max((session.parted for session in self._sessions), default=0)
-        return Load(len(self._sessions), answers.users, answers.bytes, *taken, waiting, parted)
+        sessions = list(self._sessions)  # which changes meanwhile
+        waiting = sum(session.waiting for session in sessions)
+        parted = max((session.parted for session in sessions), default=0)
+        return Load(len(sessions), answers.users, answers.bytes, *taken, waiting, parted)
 
     async def stop(self) -> None:
         """Accept no more requests, answer the received ones, end all streams. The database stays open."""
@@ -93,6 +94,8 @@ class Server:
             if session is None:
                 return
             self._sessions.add(session)
+            if self._stopping:  # it has begun meanwhile
+                session.draining.set()
             try:
                 await session.run()
             finally:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from logdb.api.results import Change
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.embedded.feed import Feed
 from logdb.log.engine import Right
@@ -83,7 +84,7 @@ class WaitingRequests:
                     since = time()
                     while size < PAGE_BYTES and (feed.has_ready or await self._read(feed)):
                         if feed.has_ready:
-                            encoded = change_to(feed.take())
+                            encoded = change_to(await self._take(feed))
                             found.changes.append(encoded)
                             size += encoded.ByteSize()
                         if time() - since > self._user.left_s:
@@ -101,6 +102,10 @@ class WaitingRequests:
     async def _read(self, feed: Feed) -> bool:
         """As `feed.read(0)`; in a thread if it takes long."""
         return await asyncio.to_thread(feed.read, 0) if feed.is_cold else feed.read(0)
+
+    async def _take(self, feed: Feed) -> Change:
+        """As `feed.take()`; in a thread if it may read large values from the cold tier."""
+        return await asyncio.to_thread(feed.take) if feed.is_cold else feed.take()
 
     # ---- upkeep
 

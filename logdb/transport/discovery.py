@@ -39,7 +39,7 @@ async def discover(addresses: Sequence[Address], mine: Hello, timeout: float, cr
             try:
                 async with asyncio.timeout(max(0.01, min(ANSWER_S, deadline - loop.time()))):
                     return await ask(address, mine, credentials)
-            except (*BROKEN, OSError, TimeoutError) as error:
+            except (*BROKEN, WireError, OSError, TimeoutError) as error:
                 failure = await failure_of(address, error, credentials)
                 is_permanent = is_permanent and failure.is_permanent
                 failures.append(f"{address} ({failure.reason})")

@@ -751,7 +751,8 @@ class Peers:
 
     async def _admit(self, theirs: Hello, context: Any, channel: Channel, founding: int, grant: Grant) -> None:
         """Use a stream that the peer has opened, or its connection. An older one is cancelled: the peer has replaced
-        it."""
+        it. Raises AccessDenied."""
+        self._check_name(theirs, grant)  # another user may have connected during the handshake
         peer = self._known(theirs.address)
         if peer.incoming is not None:
             peer.incoming.cancel()

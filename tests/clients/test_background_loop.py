@@ -12,6 +12,7 @@ import pytest
 
 from logdb.clients import background_loop
 from logdb.clients.background_loop import begin_in_shared_loop, in_shared_loop, shared_loop
+from logdb.errors import LogDBError
 from tests.harness.forks import in_child
 from tests.harness.interrupts import InterruptedAt
 
@@ -27,6 +28,21 @@ def test_a_thread_gets_the_result_or_the_exception(error: BaseException) -> None
     assert in_shared_loop(work(7)) == 7
     with pytest.raises(type(error)):
         in_shared_loop(work(0))
+
+
+def test_a_callback_of_the_loop_cannot_wait_for_the_loop() -> None:
+    """The loop waited for itself without an end, and so did all clients of the process."""
+    errors: list[Exception] = []
+
+    async def work() -> None:
+        with pytest.raises(LogDBError, match="may not wait") as raised:
+            in_shared_loop(asyncio.sleep(0), asyncio.get_running_loop())
+        errors.append(raised.value)
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert errors
 
 
 def test_many_threads_wait_at_once() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,35 @@ def test_a_server_that_stops_answering(tmp_path: Path) -> None:
     finally:
         process.resume()
         process.close()
+
+
+def test_a_call_ends_at_its_deadline_while_its_thread_connects_again(served: Served) -> None:
+    """The call ended when the attempt did, which has the time of a whole call."""
+    with logdb.connect(served.address, timeout=60) as db, ThreadPoolExecutor(1) as pool:
+        connection = connection_of(db)
+
+        async def ask() -> pb.Response:
+            return await connection.call(pb.Request(at=pb.At()), timeout_s=0.3)
+
+        served.stop()
+        with socket.create_server(("127.0.0.1", served.port)):  # accepts, and does not answer
+            late = pool.submit(connection.run, ask())
+            with pytest.raises(logdb.Unavailable):
+                late.result(20)
+
+
+def test_a_callback_cannot_wait_for_the_thread_that_calls_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inner call waited until its deadline for an answer that its own thread had to receive."""
+
+    def checkpoint(progress: Callable[[int], None]) -> int:
+        progress(1)
+        return 7
+
+    with logdb.connect(served.address, timeout=5) as db:
+        monkeypatch.setattr(served.host.embedded, "checkpoint", checkpoint)
+        with pytest.raises(logdb.LogDBError, match="may not wait"):
+            db.checkpoint(progress=lambda _: print(db.version))
+        assert db.checkpoint(progress=lambda _: None) == 7
 
 
 @pytest.mark.parametrize("verb", ["multi_get", "multi_scan"])

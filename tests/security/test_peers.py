@@ -19,10 +19,11 @@ from logdb.security.authenticator import Authenticator, Security
 from logdb.security.certificates import Authority
 from logdb.security.credentials import NONE, Credentials, credentials
 from logdb.security.node_identity import Identity
+from logdb.transport.dialling import opened
 from logdb.transport.direct import DirectListener, connect
 from logdb.transport.node_authenticator import NodeAuthenticator
 from logdb.transport.peers import Peers
-from logdb.wire.envelopes import CLIENT, VERSION, Hello
+from logdb.wire.envelopes import CLIENT, NOT_CONNECTED, VERSION, Hello, Refusal, unpack
 from tests.harness.coroutines import run, until
 from tests.harness.examples import APPEND, MAPPING_REQUEST, REPORT, RESPONSE, tail_request
 from tests.harness.ports import free_addresses
@@ -312,6 +313,28 @@ def test_a_client_does_not_replace_the_stream_of_another_user(nodes: Nodes, toke
         await until(lambda: one.got)
         assert other.got == []
         for node in (one, other, s1):
+            await node.peers.close()
+
+    run(test())
+
+
+def test_a_client_does_not_replace_the_stream_that_another_user_has_opened_meanwhile(
+    nodes: Nodes, tokens: Tokens
+) -> None:
+    """The name was checked when the Hello came; a client may take five seconds to say whether it has connected."""
+
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        hello = Hello(VERSION, "test", CLIENT, "client-1", direct=True)
+        async with opened(s1.address, hello, nodes.credentials("ada", tokens.write)) as other:
+            one = Node("client-1", CLIENT, nodes.credentials("ada", tokens.read))
+            one.port.send(s1.address, READING)
+            await until(lambda: s1.got)
+            await other.call.write(NOT_CONNECTED)
+            assert unpack(await other.call.read()) == Refusal("another user is connected as client-1", denied=True)
+            s1.port.send("client-1", RESPONSE)
+            await until(lambda: one.got)
+        for node in (one, s1):
             await node.peers.close()
 
     run(test())

@@ -258,6 +258,15 @@ def test_a_token_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> No
         logdb.connect("192.0.2.1:7400", token="secret")
 
 
+def test_no_endpoint_may_need_a_token_in_the_clear(serve: Serve) -> None:
+    """Also none that is tried only when an earlier one is lost: then every call of the client failed from there on."""
+    address = serve(Security()).address
+    with pytest.raises(ValueError, match=r"a token for 192.0.2.1:7400 would be sent in the clear: name the CA"):
+        logdb.connect([address, "192.0.2.1:7400"], token="secret")
+    with pytest.raises(ValueError, match=r"a token for 192.0.2.1:7400 would be sent in the clear: name the CA"):
+        asyncio.run(logdb.aio.connect([address, "192.0.2.1:7400"], token="secret"))
+
+
 # ---- rights
 
 

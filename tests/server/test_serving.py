@@ -24,12 +24,13 @@ import logdb.aio
 from logdb.clients import server_connection
 from logdb.errors import Advice
 from logdb.log.segments import Disk
+from logdb.security.authenticator import Authenticator, Grant
 from logdb.server import server
 from logdb.server.outbox import Outbox
 from logdb.server.session import Session
 from logdb.transport import unread_answers
 from logdb.transport.listener import Listener
-from logdb.wire.database_codec import PAGE_BYTES, PROTOCOL
+from logdb.wire.database_codec import METHOD, PAGE_BYTES, PROTOCOL
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.ports import free_addresses
 from tests.harness.served import Served, connection_of
@@ -188,6 +189,39 @@ def test_a_stopping_server_takes_the_rest_of_a_message_whose_turn_has_ended(
         asyncio.run(main())
     finally:
         served.close()
+
+
+def test_a_stopping_server_ends_a_stream_whose_client_was_just_connecting(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop waited ten seconds for it, and then dropped the requests that it had received on it meanwhile."""
+    admit, end = Authenticator.admit, Listener.stop
+    is_connecting, is_stopping = threading.Event(), threading.Event()
+
+    def admitted(authenticator: Authenticator, context: Any) -> Grant:
+        is_connecting.set()
+        return admit(authenticator, context)
+
+    async def noted(listener: Listener, grace_s: float) -> None:
+        is_stopping.set()
+        await end(listener, grace_s)
+
+    async def main() -> None:
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            stream: Any = channel.stream_stream(METHOD)()
+            await asyncio.to_thread(is_connecting.wait)
+            stop = asyncio.create_task(asyncio.to_thread(served.stop))
+            await asyncio.to_thread(is_stopping.wait)
+            hello = pb.Hello(protocol=PROTOCOL, release="test", client=77, timeout_ms=1_000)
+            await stream.write(pb.Requests(hello=hello).SerializeToString())
+            assert isinstance(await stream.read(), bytes)
+            with pytest.raises(grpc.aio.AioRpcError, match="the server is stopping"):
+                await stream.read()
+            await stop
+
+    monkeypatch.setattr(Authenticator, "admit", admitted)
+    monkeypatch.setattr(Listener, "stop", noted)
+    asyncio.run(main())
 
 
 def test_a_stopping_server_answers_received_requests(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,6 +531,26 @@ def test_a_compaction_keeps_the_version_of_an_open_scan(served: Served) -> None:
         assert db.compact().floor > 1
 
 
+def test_a_compaction_keeps_the_versions_of_an_open_history(served: Served) -> None:
+    """Only the newest one was leased, and the second page ended the history with VersionTrimmed."""
+    with logdb.connect(served.address) as db:
+        versions = [db.put(b"k", bytes(PAGE_BYTES // 2 + number)) for number in range(5)]
+        history = db.history(b"k")
+        assert next(history).version == versions[-1]
+        assert db.compact().floor <= versions[0]
+        assert [entry.version for entry in history] == versions[-2::-1]
+        assert db.compact().floor >= versions[-1]
+
+
+def test_a_history_at_a_version_can_be_read_during_a_compaction(served: Served) -> None:
+    """A page leased the oldest version, which a compaction under way does not keep."""
+    with logdb.connect(served.address) as db:
+        versions = [db.put(b"k", bytes(PAGE_BYTES // 2 + number)) for number in range(5)]
+        served.host.embedded.snapshots.compacting_to = versions[-1]
+        assert [entry.version for entry in db.at(versions[-1]).history(b"k")] == versions[::-1]
+        served.host.embedded.snapshots.compacting_to = 0
+
+
 def test_a_watcher_overtaken_by_compaction_gets_an_error(served: Served) -> None:
     with logdb.connect(served.address) as db:
         for _ in range(5):
@@ -592,6 +646,21 @@ def test_a_write_refused_on_retry_has_an_unknown_outcome(served: Served, monkeyp
         assert db.outcome(unknown.value.txn_id).committed
         with pytest.raises(logdb.Unavailable, match="no space left"):
             db.put(b"k", b"2")
+
+
+def test_the_load_is_read_while_clients_connect(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def waiting(session: Session) -> int:
+        if len(others) < 3:
+            others.append(logdb.connect(served.address))
+        return 0
+
+    others: list[logdb.Database] = []
+    with logdb.connect(served.address) as db:
+        assert db.version == 0
+        monkeypatch.setattr(Session, "waiting", property(waiting))
+        assert served.server.load().streams == 1
+        assert len(others) == 1
+        others[0].close()
 
 
 def test_health(served: Served) -> None:

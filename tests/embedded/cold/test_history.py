@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.api.results import Change
 from logdb.embedded.cold.history import CACHED_OVERLAYS
 from logdb.embedded.cold.views import View
+from logdb.embedded.feed import Feed
 from tests.harness.opening import host_of, open_database
 from tests.harness.served import Served
 
@@ -212,3 +215,26 @@ def test_an_era_is_folded_once_while_its_view_fits(tmp_path: Path, monkeypatch: 
         for version in random.sample(sorted(states), 20):
             assert db.at(version).get(b"k02") == states[version].get(b"k02")
         assert len(folded) == len(set(folded)) == 6
+
+
+def test_a_server_reads_the_values_of_old_changes_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its clients waited while its event loop read the large values of a watch from the cold tier."""
+    take, threads = Feed.take, set[int]()
+
+    def recorded(feed: Feed) -> Change:
+        if feed.is_cold:
+            threads.add(threading.get_ident())
+        return take(feed)
+
+    async def thread_of_loop() -> int:
+        return threading.get_ident()
+
+    server = Served(tmp_path / "db", log_options={"segment_bytes": SMALL}, cold=tmp_path / "tier")
+    with logdb.connect(server.address) as db:
+        values = [db.put(b"k", bytes(50_000 + number)) for number in range(5)]
+        db.compact()
+        monkeypatch.setattr(Feed, "take", recorded)
+        assert [change.version for change in db.watch(since=0, timeout=0)] == values
+    assert threads
+    assert server.loop.run(thread_of_loop()) not in threads
+    server.close()
