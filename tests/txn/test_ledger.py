@@ -198,7 +198,7 @@ def test_rows_go_on_where_they_were_left_and_are_the_same_whatever_the_runs() ->
 
 
 def test_a_checkpoint_saves_the_used_numbers_of_a_client_once() -> None:
-    """They are kept after the client has ended, so saving them again would cost more with each client that ever was."""
+    """A client that has ended leaves its numbers: saving them again would cost more with each client that ever was."""
     ledger = Ledger()
     for client in range(1, 4):
         ledger.is_new(client, 0, client)

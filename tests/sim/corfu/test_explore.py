@@ -57,4 +57,4 @@ def is_over(cluster: Cluster, state: State, appended: int) -> bool:
 )
 def test_planted_bugs_are_found(bug: str, budget: str, broken: str) -> None:
     with PLANTED[bug](), pytest.raises(Wrong, match=broken):
-        explored(BUDGETS[budget], 20_000)
+        explored(BUDGETS[budget], 100_000)
