@@ -67,21 +67,21 @@ class _Query(NamedTuple):
     waiter: Future[Any]
 
 
-def newest_snapshot(log: Log) -> SnapshotFinder:
-    """Find the newest complete snapshot in the log."""
+def newest_snapshot(log: Log) -> tuple[SnapshotFinder, int]:
+    """Find the newest complete snapshot in the log. Returns it, and the oldest position before the search."""
     while True:
         finder = SnapshotFinder()
         try:
             first, tail = log.oldest(), log.tail()
             if tail < first:
-                return finder
+                return finder, first
             subscription = log.subscribe(first, {CHUNK})
             try:
                 for batch in subscription:
                     for record in batch.records:
                         finder.add(record)
                     if batch.end > tail:
-                        return finder
+                        return finder, first
             finally:
                 subscription.close()
         except Trimmed:
@@ -338,7 +338,7 @@ class Replica(Generic[M]):
     def _subscribed(self) -> Subscription:
         """Restore a newer snapshot, if there is one, and continue after it. Raises SnapshotMissing."""
         while True:
-            found = newest_snapshot(self._log)
+            found, oldest = newest_snapshot(self._log)
             if found.position > self._state.applied:
                 with self._state_lock:
                     self._state.restore(found.position, found.data)
@@ -355,9 +355,9 @@ class Replica(Generic[M]):
             try:
                 subscription = self._log.subscribe(self._state.applied + 1, TAGS)
             except Trimmed as error:
-                if found.position == 0 or found.position < self._state.applied:
+                if oldest > self._state.applied + 1:
                     raise SnapshotMissing(error.oldest) from error
-                continue
+                continue  # trimmed since, by a replica with a newer snapshot
             if self._stopped is not None:
                 subscription.close()
             return subscription

@@ -20,6 +20,7 @@ from logdb.errors import Unavailable
 from logdb.log import MemoryLog
 from logdb.log.contract import AppendId, AppendUnknown, Log, Record
 from logdb.smr.core import outbox
+from logdb.smr.core.records import COMMANDS
 from logdb.system.addresses import location_of
 from tests.harness.clusters import Cluster
 from tests.smr.machines import Journal
@@ -254,6 +255,25 @@ def test_a_log_that_another_program_has_trimmed_is_refused() -> None:
     log.trim(2)
     with pytest.raises(smr.SnapshotMissing):
         smr.replicate(log, Journal())
+
+
+def test_the_first_snapshot_is_taken_while_a_replica_starts() -> None:
+    class Interleaved(MemoryLog):
+        """Replica `one` takes a snapshot, and trims, after another one has searched the log."""
+
+        one: smr.Replica[Journal] | None = None
+
+        def subscribe(self, gsn: int, tags: Any = None) -> Any:
+            if self.one and gsn == 1 and COMMANDS in tags:
+                self.one.snapshot()
+            return super().subscribe(gsn, tags)
+
+    log = Interleaved()
+    with smr.replicate(log, Journal()) as one:
+        one.execute(b"a")
+        log.one = one
+        with smr.replicate(log, Journal()) as two:
+            assert two.query(entries, timeout=WAIT_S) == ["a"]
 
 
 def test_records_of_others_are_passed_over_or_refused() -> None:
