@@ -32,8 +32,10 @@ from logdb.smr.errors import (
     Diverged,
     ReplicaStopped,
     SnapshotMissing,
+    check_id,
 )
 from logdb.smr.machine import Machine
+from logdb.store.arguments import checked_wait
 from logdb.system.forking import forked_text, own
 
 M = TypeVar("M", bound=Machine)
@@ -150,6 +152,7 @@ class Replica(Generic[M]):
         Raises CommandFailed (its result is an exception), CommandUnknown, CommandExpired, CommandTooLarge,
         ReplicaStopped and TimeoutError (both: it had no effect and never will).
         """
+        timeout = checked_wait(timeout)
         pending = self.begin(command, command_id)
         result: bytes = self._waited(pending, timeout)
         return result
@@ -170,6 +173,7 @@ class Replica(Generic[M]):
         Replicas keep the results of the last 16,384 commands of a session, for an hour after the session's last one.
         `timeout`: seconds. Raises TimeoutError, ReplicaStopped.
         """
+        timeout = checked_wait(timeout)
         pending = self.begin(None)
         reserved: CommandId = self._waited(pending, timeout)
         return reserved
@@ -180,6 +184,7 @@ class Replica(Generic[M]):
         `read` must not change the machine, nor keep a reference into its state; no command is applied meanwhile.
         `timeout`: seconds. Raises TimeoutError, ReplicaStopped, and what `read` raises.
         """
+        timeout = checked_wait(timeout)
         return self._answer(self.ask(read), timeout)
 
     def stale_query(self, read: Callable[[M], T], *, after: int = 0, timeout: float | None = None) -> Reading[T]:
@@ -188,6 +193,7 @@ class Replica(Generic[M]):
         `after`: wait until this position is applied, such as an earlier reading's; 0: read at once. `read`, `timeout`:
         as of `query`. Raises TimeoutError, ReplicaStopped, and what `read` raises.
         """
+        timeout = checked_wait(timeout)
         return self._answer(self.ask_stale(read, after), timeout)
 
     def snapshot(self) -> int:
@@ -227,7 +233,7 @@ class Replica(Generic[M]):
     def begin(self, command: bytes | None, command_id: CommandId | None = None) -> Pending:
         """Queue `command` (None: reserve an id), with the id `command_id`; its `waiter` is a future.
 
-        Raises TypeError, CommandTooLarge, ReplicaStopped.
+        Raises TypeError, ValueError, CommandTooLarge, ReplicaStopped.
         """
         if command is not None:
             if not isinstance(command, bytes):
@@ -236,6 +242,8 @@ class Replica(Generic[M]):
                 raise CommandTooLarge(len(command), MAX_COMMAND_BYTES)
         if command_id is not None and not isinstance(command_id, CommandId):
             raise TypeError(f"command_id is a CommandId, not {command_id!r}; CommandId.parse makes one of a string")
+        if command_id is not None:
+            check_id(command_id)
         pending = Pending(command, Future(), command_id)
         with self._outgoing:
             self._check_running()

@@ -291,6 +291,12 @@ def test_records_of_others_are_passed_over_or_refused() -> None:
     [
         (lambda replica: replica.execute("text"), TypeError),
         (lambda replica: replica.execute(b"x", command_id="1-1"), TypeError),
+        (lambda replica: replica.execute(b"x", command_id=smr.CommandId(1, 1 << 64)), ValueError),
+        (lambda replica: replica.submit(b"x", command_id=smr.CommandId(-1, 1)), ValueError),
+        (lambda replica: replica.submit(b"x", command_id=smr.CommandId(1, "1")), TypeError),  # type: ignore[arg-type]
+        (lambda replica: replica.execute(b"x", timeout="1"), TypeError),
+        (lambda replica: replica.execute(b"x", timeout=float("nan")), ValueError),
+        (lambda replica: replica.query(entries, timeout=-1), ValueError),
         (lambda replica: replica.execute(bytes(smr.MAX_COMMAND_BYTES + 1)), smr.CommandTooLarge),
         (lambda replica: replica.stale_query(entries, after="1"), TypeError),
         (lambda replica: replica.stale_query(entries, after=1_000, timeout=0.01), TimeoutError),
