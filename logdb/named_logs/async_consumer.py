@@ -258,11 +258,15 @@ class AsyncConsumer:
         elif since is not None:
             position = behind((await self._db.at(time=since)).version)
         else:
-            position = await end_of(self._db, self._layout, reverse=True) if to_end else None
+            position = None
 
         async def move(txn: Any) -> Any:
             partitions = partitions_in(self._keys, await txn.multi_get([self._keys.owners]))
-            txn.multi_put(self._keys.moved(range(partitions), position))
+            to = position
+            if to_end:  # the cursors are read first: one that passes the end conflicts, instead of going back
+                await txn.multi_get(self._keys.cursors(partitions))
+                to = await end_of(self._db, self._layout, reverse=True)
+            txn.multi_put(self._keys.moved(range(partitions), to))
             return txn
 
         return int((await self._db.run(move, label="")).version)

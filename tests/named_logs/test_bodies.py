@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
 
 import pytest
 
@@ -37,3 +40,27 @@ def test_an_async_function_in_a_plain_consumer_is_refused() -> None:
         db.log("orders").append(b"1")
         with pytest.raises(TypeError, match=r"logdb\.aio only"):
             db.log("orders").consumer("billing").run(body)
+
+
+def test_a_reset_to_the_end_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry is appended and takes effect while the reset looks for the end."""
+    at, calls = logdb.Database.at, count()
+
+    def consume(db: logdb.Database) -> None:
+        db.log("orders").append(b"2")
+        assert db.log("orders").consumer("billing").run(lambda txn, entry: txn.add(entry.value, 1), timeout=0) == 2
+
+    def overtaken(db: logdb.Database, *arguments: Any) -> logdb.Snapshot:
+        snapshot = at(db, *arguments)
+        if next(calls) == 0:
+            with ThreadPoolExecutor() as pool:
+                pool.submit(consume, db).result()
+        return snapshot
+
+    with logdb.open(":memory:") as db:
+        orders = db.log("orders")
+        orders.append(b"1")
+        consumer = orders.consumer("billing")
+        monkeypatch.setattr(logdb.Database, "at", overtaken)
+        consumer.reset(to_end=True)
+        assert (consumer.position, consumer.lag) == (orders.last, 0)
