@@ -88,7 +88,9 @@ class AsyncTransactionLog:
             last = self._layout.last_own_id(self._txn)
             if last is None:
                 row = await _first(self._txn.scan(*self._layout.id_range, reverse=True, limit=1))
-                last = None if row is None else self._layout.id_of(row[0])
+                last = self._layout.last_own_id(self._txn)  # of another task, meanwhile
+                if last is None and row is not None:
+                    last = self._layout.id_of(row[0])
         self._layout.append(self._txn, value, txn_id, key, last)
 
     @property

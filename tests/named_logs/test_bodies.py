@@ -64,3 +64,25 @@ def test_a_reset_to_the_end_does_not_go_back(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(logdb.Database, "at", overtaken)
         consumer.reset(to_end=True)
         assert (consumer.position, consumer.lag) == (orders.last, 0)
+
+
+def test_tasks_that_share_a_transaction_append_ids_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = logdb.aio.Transaction.scan
+
+    async def slow(txn: logdb.aio.Transaction, *arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(0)
+        async for row in scan(txn, *arguments, **options):
+            yield row
+
+    async def main() -> None:
+        async with await logdb.aio.open(":memory:") as db:
+
+            async def body(txn: logdb.aio.Transaction) -> None:
+                orders = txn.log("orders")
+                await asyncio.gather(orders.append(b"5", txn_id=5), orders.append(b"3", txn_id=3))
+
+            monkeypatch.setattr(logdb.aio.Transaction, "scan", slow)
+            with pytest.raises(ValueError, match="3 comes after 5"):
+                await db.run(body)
+
+    asyncio.run(main())
