@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -300,7 +301,10 @@ class AsyncNamedLog:
 class AsyncExclusiveLog(AsyncNamedLog):
     """`ExclusiveLog` for asyncio: `logdb.aio.Database.log` with `exclusive` makes one."""
 
-    _epoch: int | None = None
+    def __init__(self, db: Base, name: str, retention: Retention | None = None) -> None:
+        super().__init__(db, name, retention)
+        self._epoch: int | None = None
+        self._claiming = asyncio.Lock()
 
     @property
     def epoch(self) -> int | None:
@@ -332,6 +336,7 @@ class AsyncExclusiveLog(AsyncNamedLog):
         self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
     ) -> list[Position]:
         """As `logdb.named_logs.ExclusiveLog.extend`."""
-        if self._epoch is None:
-            await self.claim()
+        async with self._claiming:  # once, whatever the number of tasks
+            if self._epoch is None:
+                await self.claim()
         return await super().extend(values, txn_id=txn_id, key=key)

@@ -86,3 +86,20 @@ def test_tasks_that_share_a_transaction_append_ids_in_order(monkeypatch: pytest.
                 await db.run(body)
 
     asyncio.run(main())
+
+
+def test_tasks_that_share_a_writer_do_not_fence_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    get = logdb.aio.Transaction.get
+
+    async def slow(txn: logdb.aio.Transaction, key: bytes) -> bytes | None:
+        await asyncio.sleep(0)
+        return await get(txn, key)
+
+    async def main() -> None:
+        async with await logdb.aio.open(":memory:") as db:
+            monkeypatch.setattr(logdb.aio.Transaction, "get", slow)
+            orders = db.log("orders", exclusive=True)
+            await asyncio.gather(*(orders.append(b"%d" % number) for number in range(8)))
+            assert (await orders.count(), orders.epoch) == (8, 1)
+
+    asyncio.run(main())
