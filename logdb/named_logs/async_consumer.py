@@ -132,31 +132,34 @@ class AsyncConsumer:
             check_count(name, count)
         timeout, through, progress = checked_wait(timeout), None, self._progress
         now = asyncio.get_running_loop().time
-        if until_end:
-            through = await end_of(self._db, self._layout, reverse=True)
-            if through is None:
-                return 0
-        done, idle_since, progress.is_known = 0, now(), False
-        while limit is None or done < limit:
-            await self._beat()
-            if not progress.is_known:
-                progress.refresh(await at_newest_async(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
-            pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
-            if pick.entries:
-                if await self._commit(pick, body):
-                    done += len(pick.entries)
-                    idle_since = now()
-                continue
-            if through is not None and progress.end >= through:
-                break
-            version = await at_newest_async(self._db, self._look)
-            if version is None:
-                continue
-            left = None if timeout is None else idle_since + timeout - now()
-            if through is not None or (left is not None and left <= 0):
-                break
-            await self._wait(version, self._waiting_time(left))
-        return done
+        with progress.running():
+            if until_end:
+                through = await end_of(self._db, self._layout, reverse=True)
+                if through is None:
+                    return 0
+            done, idle_since, progress.is_known = 0, now(), False
+            while limit is None or done < limit:
+                await self._beat()
+                if not progress.is_known:
+                    progress.refresh(
+                        await at_newest_async(self._db, lambda snapshot: snapshot.multi_get(progress.keys))
+                    )
+                pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
+                if pick.entries:
+                    if await self._commit(pick, body):
+                        done += len(pick.entries)
+                        idle_since = now()
+                    continue
+                if through is not None and progress.end >= through:
+                    break
+                version = await at_newest_async(self._db, self._look)
+                if version is None:
+                    continue
+                left = None if timeout is None else idle_since + timeout - now()
+                if through is not None or (left is not None and left <= 0):
+                    break
+                await self._wait(version, self._waiting_time(left))
+            return done
 
     async def _look(self, snapshot: Any) -> int | None:
         """As `logdb.named_logs.Consumer._look`."""

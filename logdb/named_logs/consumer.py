@@ -134,39 +134,41 @@ class Consumer:
         that the log has when it begins. Entries that are truncated before they are read are left out.
 
         Raises what `body` raises, which aborts the transaction; ConflictError as `Database.run`, unless another process
-        runs the same consumer; LogDBError if the consumer is deleted meanwhile or is a group; TypeError, ValueError;
-        and as `Database.watch`. `run` can be called again after any of them.
+        runs the same consumer; LogDBError if the consumer is deleted meanwhile, is a group, or runs in
+        another thread by this object; TypeError, ValueError; and as `Database.watch`. `run` can be called again after
+        any of them.
         """
         check_body(body)
         check_flag("until_end", until_end)
         for name, count in (("batch", batch), ("limit", limit)):
             check_count(name, count)
         timeout, through, progress = checked_wait(timeout), None, self._progress
-        if until_end:
-            through = end_of(self._db, self._layout, reverse=True)
-            if through is None:
-                return 0
-        done, idle_since, progress.is_known = 0, time.monotonic(), False
-        while limit is None or done < limit:
-            self._beat()
-            if not progress.is_known:
-                progress.refresh(at_newest(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
-            pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
-            if pick.entries:
-                if self._commit(pick, body):
-                    done += len(pick.entries)
-                    idle_since = time.monotonic()
-                continue
-            if through is not None and progress.end >= through:
-                break
-            version = at_newest(self._db, self._look)
-            if version is None:
-                continue
-            left = None if timeout is None else idle_since + timeout - time.monotonic()
-            if through is not None or (left is not None and left <= 0):
-                break
-            self._wait(version, self._waiting_time(left))
-        return done
+        with progress.running():
+            if until_end:
+                through = end_of(self._db, self._layout, reverse=True)
+                if through is None:
+                    return 0
+            done, idle_since, progress.is_known = 0, time.monotonic(), False
+            while limit is None or done < limit:
+                self._beat()
+                if not progress.is_known:
+                    progress.refresh(at_newest(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
+                pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
+                if pick.entries:
+                    if self._commit(pick, body):
+                        done += len(pick.entries)
+                        idle_since = time.monotonic()
+                    continue
+                if through is not None and progress.end >= through:
+                    break
+                version = at_newest(self._db, self._look)
+                if version is None:
+                    continue
+                left = None if timeout is None else idle_since + timeout - time.monotonic()
+                if through is not None or (left is not None and left <= 0):
+                    break
+                self._wait(version, self._waiting_time(left))
+            return done
 
     def _look(self, snapshot: Any) -> int | None:
         """Read more entries. Returns the snapshot's version if there are none; None if there are, or if the progress is

@@ -103,3 +103,37 @@ def test_tasks_that_share_a_writer_do_not_fence_each_other(monkeypatch: pytest.M
             assert (await orders.count(), orders.epoch) == (8, 1)
 
     asyncio.run(main())
+
+
+def test_a_consumer_that_runs_is_not_run_by_another_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would read the entries ahead, and let each take effect twice in one transaction."""
+    scan = logdb.aio.Snapshot.scan
+
+    async def slow(snapshot: logdb.aio.Snapshot, *arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(0)
+        async for row in scan(snapshot, *arguments, **options):
+            yield row
+
+    async def main() -> None:
+        async with await logdb.aio.open(":memory:") as db:
+            orders = db.log("orders")
+            await orders.extend([b"1", b"2"])
+            monkeypatch.setattr(logdb.aio.Snapshot, "scan", slow)
+            consumer, others = orders.consumer("billing"), asyncio.Event()
+
+            async def body(txn: logdb.aio.Transaction, entry: Entry) -> None:
+                await others.wait()
+                txn.add(b"effects", 1)
+
+            async def other() -> None:
+                try:
+                    with pytest.raises(logdb.LogDBError, match="is running"):
+                        await consumer.run(lambda txn, entry: txn.add(b"effects", 1), batch=4, timeout=0)
+                finally:
+                    others.set()
+
+            await asyncio.gather(consumer.run(body, batch=4, timeout=0), other())
+            assert await db.get(b"effects") == b"2"
+            assert await consumer.run(body, timeout=0) == 0
+
+    asyncio.run(main())
