@@ -11,9 +11,9 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from logdb.errors import Unavailable
@@ -99,6 +99,7 @@ class Replica(Generic[M]):
         self._outbox = Outbox()
         self._snapshot_at = None if snapshot_bytes is None else snapshot_bytes * (1 + random.uniform(0, MAX_SPREAD))
         self._stopped: ReplicaStopped | None = None
+        self._torn: ReplicaStopped | None = None  # why the state is not that of a prefix of the log
         self._stopping = threading.Event()
         self._closing = threading.Lock()
         self._state_lock = threading.Lock()
@@ -309,9 +310,7 @@ class Replica(Generic[M]):
         except BaseException as error:
             if self._stopped is None:
                 log.exception("a replica of a state machine has stopped")
-            stopped = ReplicaStopped(f"{type(error).__name__}: {error}")
-            stopped.__cause__ = error
-            self._stop(stopped)
+            self._stop(_stopped_by(error))
 
     def _read(self) -> None:
         while self._stopped is None:
@@ -326,9 +325,11 @@ class Replica(Generic[M]):
                 return
             if batch is None:
                 continue
-            with self._state_lock:
+            with self._changing_state():
                 outcomes, digests, conflicts = self._state.apply(batch, self._outbox.mine)
-                if not conflicts:
+                if conflicts:
+                    self._torn = _stopped_by(Diverged(conflicts[0]))
+                else:
                     self._answer_queries()
             if digests:  # also before this replica stops, so that the others read a digest that differs
                 self._appended(lambda digests=digests: [digest_record(digest) for digest in digests])  # type: ignore[misc]
@@ -343,12 +344,22 @@ class Replica(Generic[M]):
             if self._snapshot_at is not None and self._state.bytes_since_snapshot >= self._snapshot_at:
                 self._begin_snapshot()
 
+    @contextmanager
+    def _changing_state(self) -> Iterator[None]:
+        """The lock of the state. After an exception no query and no snapshot gets the lock before it fails."""
+        with self._state_lock:
+            try:
+                yield
+            except BaseException as error:
+                self._torn = _stopped_by(error)
+                raise
+
     def _subscribed(self) -> Subscription:
         """Restore a newer snapshot, if there is one, and continue after it. Raises SnapshotMissing."""
         while True:
             found, oldest = newest_snapshot(self._log)
             if found.position > self._state.applied:
-                with self._state_lock:
+                with self._changing_state():
                     self._state.restore(found.position, found.data)
                     self._answer_queries()
                 with self._outgoing:
@@ -429,11 +440,12 @@ class Replica(Generic[M]):
     def _enqueue(self, queries: list[_Query]) -> None:
         with self._state_lock:
             for query in queries:
-                if self._stopped is not None:
-                    _fail(query.waiter, self._error())
+                if stopped := self._stopped or self._torn:
+                    _fail(query.waiter, _copy_of(stopped))
                 else:
                     heapq.heappush(self._queries, query)
-            self._answer_queries()
+            if self._torn is None:
+                self._answer_queries()
 
     def _answer_queries(self) -> None:
         """Answer the queries whose positions are applied, under `_state_lock`."""
@@ -474,6 +486,8 @@ class Replica(Generic[M]):
         if position is None:
             with self._state_lock:
                 self._check_running()
+                if self._torn is not None:
+                    raise _copy_of(self._torn)
                 position, data = self._state.applied, self._state.encode()
         for record in chunks(random.getrandbits(64), position, data):
             self._appended(lambda record=record: [record])  # type: ignore[misc]
@@ -495,9 +509,7 @@ class Replica(Generic[M]):
 
     def _error(self) -> ReplicaStopped:
         assert self._stopped is not None
-        error = ReplicaStopped(self._stopped.why)
-        error.__cause__ = self._stopped.__cause__
-        return error
+        return _copy_of(self._stopped)
 
     def _stop(self, stopped: ReplicaStopped) -> None:
         """Stop once: end all waiting calls and threads."""
@@ -528,6 +540,19 @@ class Replica(Generic[M]):
 
 def _nothing() -> None:
     """Release nothing."""
+
+
+def _stopped_by(error: BaseException) -> ReplicaStopped:
+    stopped = ReplicaStopped(f"{type(error).__name__}: {error}")
+    stopped.__cause__ = error
+    return stopped
+
+
+def _copy_of(stopped: ReplicaStopped) -> ReplicaStopped:
+    """The error for another caller, with a traceback of its own."""
+    error = ReplicaStopped(stopped.why)
+    error.__cause__ = stopped.__cause__
+    return error
 
 
 def _settle(pending: Pending, outcome: Outcome) -> None:

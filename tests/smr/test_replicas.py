@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -230,6 +231,39 @@ def test_a_machine_that_fails_as_a_process_stops_its_replica() -> None:
             failing.query(entries)
         assert isinstance(failing.failure, OSError)
         assert well.execute(b"a", command_id=unknown.value.command_id) == b"1"
+
+
+def test_a_state_that_is_half_changed_is_not_written_or_read() -> None:
+    """While a replica stops, its snapshot is requested."""
+
+    class Failing(Journal):
+        def apply(self, command: bytes, time_ns: int) -> bytes:
+            if command == b"b":
+                self.entries.append("half")
+                raise OSError("the disk is full")
+            return super().apply(command, time_ns)
+
+    class Requests(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with pytest.raises(smr.ReplicaStopped, match="the disk is full"):
+                replica.snapshot()
+            with pytest.raises(smr.ReplicaStopped, match="the disk is full"):
+                replica.stale_query(entries)
+            refused.append(record.getMessage())
+
+    log, refused, handler = MemoryLog(), list[str](), Requests()
+    logger = logging.getLogger("logdb.smr.replica")
+    with smr.replicate(log, Failing()) as replica:
+        assert replica.execute(b"a") == b"1"
+        logger.addHandler(handler)
+        try:
+            with pytest.raises(smr.CommandUnknown):
+                replica.execute(b"b", timeout=WAIT_S)
+        finally:
+            logger.removeHandler(handler)
+    assert refused == ["a replica of a state machine has stopped"]
+    with smr.replicate(log, Journal()) as other:
+        assert other.query(entries, timeout=WAIT_S) == ["a", "b"]
 
 
 def test_replicas_with_different_states_stop() -> None:
