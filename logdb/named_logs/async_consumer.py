@@ -132,31 +132,34 @@ class AsyncConsumer:
             check_count(name, count)
         timeout, through, progress = checked_wait(timeout), None, self._progress
         now = asyncio.get_running_loop().time
-        if until_end:
-            through = await end_of(self._db, self._layout, reverse=True)
-            if through is None:
-                return 0
-        done, idle_since, progress.is_known = 0, now(), False
-        while limit is None or done < limit:
-            await self._beat()
-            if not progress.is_known:
-                progress.refresh(await at_newest_async(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
-            pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
-            if pick.entries:
-                if await self._commit(pick, body):
-                    done += len(pick.entries)
-                    idle_since = now()
-                continue
-            if through is not None and progress.end >= through:
-                break
-            version = await at_newest_async(self._db, self._look)
-            if version is None:
-                continue
-            left = None if timeout is None else idle_since + timeout - now()
-            if through is not None or (left is not None and left <= 0):
-                break
-            await self._wait(version, self._waiting_time(left))
-        return done
+        with progress.running():
+            if until_end:
+                through = await end_of(self._db, self._layout, reverse=True)
+                if through is None:
+                    return 0
+            done, idle_since, progress.is_known = 0, now(), False
+            while limit is None or done < limit:
+                await self._beat()
+                if not progress.is_known:
+                    progress.refresh(
+                        await at_newest_async(self._db, lambda snapshot: snapshot.multi_get(progress.keys))
+                    )
+                pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
+                if pick.entries:
+                    if await self._commit(pick, body):
+                        done += len(pick.entries)
+                        idle_since = now()
+                    continue
+                if through is not None and progress.end >= through:
+                    break
+                version = await at_newest_async(self._db, self._look)
+                if version is None:
+                    continue
+                left = None if timeout is None else idle_since + timeout - now()
+                if through is not None or (left is not None and left <= 0):
+                    break
+                await self._wait(version, self._waiting_time(left))
+            return done
 
     async def _look(self, snapshot: Any) -> int | None:
         """As `logdb.named_logs.Consumer._look`."""
@@ -258,11 +261,15 @@ class AsyncConsumer:
         elif since is not None:
             position = behind((await self._db.at(time=since)).version)
         else:
-            position = await end_of(self._db, self._layout, reverse=True) if to_end else None
+            position = None
 
         async def move(txn: Any) -> Any:
             partitions = partitions_in(self._keys, await txn.multi_get([self._keys.owners]))
-            txn.multi_put(self._keys.moved(range(partitions), position))
+            to = position
+            if to_end:  # the cursors are read first: one that passes the end conflicts, instead of going back
+                await txn.multi_get(self._keys.cursors(partitions))
+                to = await end_of(self._db, self._layout, reverse=True)
+            txn.multi_put(self._keys.moved(range(partitions), to))
             return txn
 
         return int((await self._db.run(move, label="")).version)
@@ -327,15 +334,24 @@ class AsyncGroupConsumer(AsyncConsumer):
         now = asyncio.get_running_loop().time
         if now() < heartbeats.due:
             return
-        await self._db.multi_put(heartbeats.next(now()))
+        if is_joining:
+            await self._rebalance(is_joining=True)
+            return
+
+        async def step(txn: Any) -> None:
+            if not await txn.multi_get([self._keys.owners]):
+                raise self._keys.deleted()  # and stays so: no heartbeat remains of it
+            txn.multi_put(heartbeats.next(now()))
+
+        await self._db.run(step, label=self._label)
 
         async def read(snapshot: Reader) -> Any:
             return await _rows(snapshot.scan(*self._keys.heartbeats)), await snapshot.multi_get([self._keys.owners])
 
         rows, owners = await at_newest_async(self._db, read)
         live, _ = heartbeats.observe(rows, now())
-        if is_joining or not is_balanced(self._keys, owners, live):
-            await self._rebalance(is_joining=is_joining)
+        if not is_balanced(self._keys, owners, live):
+            await self._rebalance()
         elif (pick := self._progress.idle()).moved:
             await self._commit(pick)
 
@@ -350,7 +366,10 @@ class AsyncGroupConsumer(AsyncConsumer):
             live, lost = heartbeats.observe(rows, now())
             if is_leaving:
                 live, lost = live - {member}, lost | {member}
-            txn.multi_put(rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining))
+            writes = rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining)
+            if is_joining:  # with the owners, so that a member that is refused leaves nothing
+                writes |= heartbeats.next(now())
+            txn.multi_put(writes)
 
         await self._db.run(step, label=self._label)
         self._progress.is_known = False

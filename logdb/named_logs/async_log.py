@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -88,7 +89,9 @@ class AsyncTransactionLog:
             last = self._layout.last_own_id(self._txn)
             if last is None:
                 row = await _first(self._txn.scan(*self._layout.id_range, reverse=True, limit=1))
-                last = None if row is None else self._layout.id_of(row[0])
+                last = self._layout.last_own_id(self._txn)  # of another task, meanwhile
+                if last is None and row is not None:
+                    last = self._layout.id_of(row[0])
         self._layout.append(self._txn, value, txn_id, key, last)
 
     @property
@@ -298,7 +301,10 @@ class AsyncNamedLog:
 class AsyncExclusiveLog(AsyncNamedLog):
     """`ExclusiveLog` for asyncio: `logdb.aio.Database.log` with `exclusive` makes one."""
 
-    _epoch: int | None = None
+    def __init__(self, db: Base, name: str, retention: Retention | None = None) -> None:
+        super().__init__(db, name, retention)
+        self._epoch: int | None = None
+        self._claiming = asyncio.Lock()
 
     @property
     def epoch(self) -> int | None:
@@ -330,6 +336,7 @@ class AsyncExclusiveLog(AsyncNamedLog):
         self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None
     ) -> list[Position]:
         """As `logdb.named_logs.ExclusiveLog.extend`."""
-        if self._epoch is None:
-            await self.claim()
+        async with self._claiming:  # once, whatever the number of tasks
+            if self._epoch is None:
+                await self.claim()
         return await super().extend(values, txn_id=txn_id, key=key)

@@ -134,39 +134,41 @@ class Consumer:
         that the log has when it begins. Entries that are truncated before they are read are left out.
 
         Raises what `body` raises, which aborts the transaction; ConflictError as `Database.run`, unless another process
-        runs the same consumer; LogDBError if the consumer is deleted meanwhile or is a group; TypeError, ValueError;
-        and as `Database.watch`. `run` can be called again after any of them.
+        runs the same consumer; LogDBError if the consumer is deleted meanwhile, is a group, or runs in
+        another thread by this object; TypeError, ValueError; and as `Database.watch`. `run` can be called again after
+        any of them.
         """
         check_body(body)
         check_flag("until_end", until_end)
         for name, count in (("batch", batch), ("limit", limit)):
             check_count(name, count)
         timeout, through, progress = checked_wait(timeout), None, self._progress
-        if until_end:
-            through = end_of(self._db, self._layout, reverse=True)
-            if through is None:
-                return 0
-        done, idle_since, progress.is_known = 0, time.monotonic(), False
-        while limit is None or done < limit:
-            self._beat()
-            if not progress.is_known:
-                progress.refresh(at_newest(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
-            pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
-            if pick.entries:
-                if self._commit(pick, body):
-                    done += len(pick.entries)
-                    idle_since = time.monotonic()
-                continue
-            if through is not None and progress.end >= through:
-                break
-            version = at_newest(self._db, self._look)
-            if version is None:
-                continue
-            left = None if timeout is None else idle_since + timeout - time.monotonic()
-            if through is not None or (left is not None and left <= 0):
-                break
-            self._wait(version, self._waiting_time(left))
-        return done
+        with progress.running():
+            if until_end:
+                through = end_of(self._db, self._layout, reverse=True)
+                if through is None:
+                    return 0
+            done, idle_since, progress.is_known = 0, time.monotonic(), False
+            while limit is None or done < limit:
+                self._beat()
+                if not progress.is_known:
+                    progress.refresh(at_newest(self._db, lambda snapshot: snapshot.multi_get(progress.keys)))
+                pick = progress.pick(batch if limit is None else min(batch, limit - done), through)
+                if pick.entries:
+                    if self._commit(pick, body):
+                        done += len(pick.entries)
+                        idle_since = time.monotonic()
+                    continue
+                if through is not None and progress.end >= through:
+                    break
+                version = at_newest(self._db, self._look)
+                if version is None:
+                    continue
+                left = None if timeout is None else idle_since + timeout - time.monotonic()
+                if through is not None or (left is not None and left <= 0):
+                    break
+                self._wait(version, self._waiting_time(left))
+            return done
 
     def _look(self, snapshot: Any) -> int | None:
         """Read more entries. Returns the snapshot's version if there are none; None if there are, or if the progress is
@@ -278,11 +280,15 @@ class Consumer:
         elif since is not None:
             position = behind(self._db.at(time=since).version)
         else:
-            position = end_of(self._db, self._layout, reverse=True) if to_end else None
+            position = None
 
         def move(txn: Any) -> Any:
             partitions = partitions_in(self._keys, txn.multi_get([self._keys.owners]))
-            txn.multi_put(self._keys.moved(range(partitions), position))
+            to = position
+            if to_end:  # the cursors are read first: one that passes the end conflicts, instead of going back
+                txn.multi_get(self._keys.cursors(partitions))
+                to = end_of(self._db, self._layout, reverse=True)
+            txn.multi_put(self._keys.moved(range(partitions), to))
             return txn
 
         return int(self._db.run(move, label="").version)
@@ -349,14 +355,23 @@ class GroupConsumer(Consumer):
         heartbeats, _ = self._joined()
         if time.monotonic() < heartbeats.due:
             return
-        self._db.multi_put(heartbeats.next(time.monotonic()))
+        if is_joining:
+            self._rebalance(is_joining=True)
+            return
+
+        def step(txn: Any) -> None:
+            if not txn.multi_get([self._keys.owners]):
+                raise self._keys.deleted()  # and stays so: no heartbeat remains of it
+            txn.multi_put(heartbeats.next(time.monotonic()))
+
+        self._db.run(step, label=self._label)
         rows, owners = at_newest(
             self._db,
             lambda snapshot: (list(snapshot.scan(*self._keys.heartbeats)), snapshot.multi_get([self._keys.owners])),
         )
         live, _ = heartbeats.observe(rows, time.monotonic())
-        if is_joining or not is_balanced(self._keys, owners, live):
-            self._rebalance(is_joining=is_joining)
+        if not is_balanced(self._keys, owners, live):
+            self._rebalance()
         elif (pick := self._progress.idle()).moved:
             self._commit(pick)
 
@@ -371,7 +386,10 @@ class GroupConsumer(Consumer):
             live, lost = heartbeats.observe(rows, time.monotonic())
             if is_leaving:
                 live, lost = live - {member}, lost | {member}
-            txn.multi_put(rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining))
+            writes = rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining)
+            if is_joining:  # with the owners, so that a member that is refused leaves nothing
+                writes |= heartbeats.next(time.monotonic())
+            txn.multi_put(writes)
 
         self._db.run(step, label=self._label)
         self._progress.is_known = False

@@ -19,9 +19,11 @@ another owner. Clocks and heartbeats only decide when members write other owners
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice, takewhile
 from typing import Final, NamedTuple, Protocol
 
@@ -286,6 +288,18 @@ class Progress:
         self.begin = self.end = START
         self.is_known = False
         """Whether `refresh` has been called since the last change by another process."""
+        self._running = threading.Lock()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """One run at a time has this memory. Raises LogDBError for a second one."""
+        if not self._running.acquire(blocking=False):
+            name, log = self._keys.name, self._keys.log
+            raise LogDBError(f"this consumer {name!r} of the log {log!r} is running: make one for each thread or task")
+        try:
+            yield
+        finally:
+            self._running.release()
 
     @property
     def keys(self) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import reduce
@@ -339,7 +340,10 @@ class ExclusiveLog(NamedLog):
     the log as exclusive exclude each other.
     """
 
-    _epoch: int | None = None
+    def __init__(self, db: Base, name: str, retention: Retention | None = None) -> None:
+        super().__init__(db, name, retention)
+        self._epoch: int | None = None
+        self._claiming = threading.Lock()
 
     @property
     def epoch(self) -> int | None:
@@ -371,6 +375,7 @@ class ExclusiveLog(NamedLog):
 
     def extend(self, values: Iterable[bytes], *, txn_id: int | None = None, key: bytes | None = None) -> list[Position]:
         """As `NamedLog.extend`. Raises WriterFenced."""
-        if self._epoch is None:
-            self.claim()
+        with self._claiming:  # once, whatever the number of threads
+            if self._epoch is None:
+                self.claim()
         return super().extend(values, txn_id=txn_id, key=key)

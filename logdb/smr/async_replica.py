@@ -12,6 +12,7 @@ from logdb.smr.core.outbox import Pending
 from logdb.smr.errors import CommandId
 from logdb.smr.machine import Machine
 from logdb.smr.replica import Reading, Replica
+from logdb.store.arguments import checked_wait
 
 M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
@@ -38,20 +39,24 @@ class AsyncReplica(Generic[M]):
     ) -> bytes:
         """Apply `command` on all replicas. `command_id`, `timeout`: as `Replica.execute`, which also names the errors.
         A cancelled command may have been applied."""
+        timeout = checked_wait(timeout)
         result: bytes = await self._waited(self._replica.begin(command, command_id), timeout)
         return result
 
     async def reserve(self, *, timeout: float | None = None) -> CommandId:
         """Return the id of a command that is executed later. `timeout`: as `Replica.reserve`."""
+        timeout = checked_wait(timeout)
         reserved: CommandId = await self._waited(self._replica.begin(None), timeout)
         return reserved
 
     async def query(self, read: Callable[[M], T], *, timeout: float | None = None) -> T:
         """Return `read(machine)`, linearizable. A thread of the replica calls `read`. `timeout`: as `Replica.query`."""
+        timeout = checked_wait(timeout)
         return await _answer(self._replica.ask(read), timeout)
 
     async def stale_query(self, read: Callable[[M], T], *, after: int = 0, timeout: float | None = None) -> Reading[T]:
         """Return `read(machine)` without asking the log. `after`, `timeout`: as `Replica.stale_query`."""
+        timeout = checked_wait(timeout)
         return await _answer(self._replica.ask_stale(read, after), timeout)
 
     async def snapshot(self) -> int:

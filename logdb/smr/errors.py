@@ -26,7 +26,17 @@ class CommandId(NamedTuple):
         session, _, number = text.partition("-")
         if not (session.isdecimal() and number.isdecimal()):
             raise ValueError(f"{text!r} is not the id of a command such as 17-3")
-        return cls(int(session), int(number))
+        found = cls(int(session), int(number))
+        check_id(found)
+        return found
+
+
+def check_id(command_id: CommandId) -> None:
+    """Raises TypeError, ValueError for an id that no command has."""
+    if any(type(number) is not int for number in command_id):
+        raise TypeError(f"the numbers of a CommandId must be ints, not {command_id!r:.100}")
+    if not all(0 <= number < 1 << 64 for number in command_id):
+        raise ValueError(f"the numbers of a CommandId must be from 0 to 2^64 - 1, not {command_id!r:.100}")
 
 
 class CommandFailed(LogDBError):

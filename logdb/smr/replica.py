@@ -11,9 +11,9 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from logdb.errors import Unavailable
@@ -32,8 +32,10 @@ from logdb.smr.errors import (
     Diverged,
     ReplicaStopped,
     SnapshotMissing,
+    check_id,
 )
 from logdb.smr.machine import Machine
+from logdb.store.arguments import checked_wait
 from logdb.system.forking import forked_text, own
 
 M = TypeVar("M", bound=Machine)
@@ -67,21 +69,21 @@ class _Query(NamedTuple):
     waiter: Future[Any]
 
 
-def newest_snapshot(log: Log) -> SnapshotFinder:
-    """Find the newest complete snapshot in the log."""
+def newest_snapshot(log: Log) -> tuple[SnapshotFinder, int]:
+    """Find the newest complete snapshot in the log. Returns it, and the oldest position before the search."""
     while True:
         finder = SnapshotFinder()
         try:
             first, tail = log.oldest(), log.tail()
             if tail < first:
-                return finder
+                return finder, first
             subscription = log.subscribe(first, {CHUNK})
             try:
                 for batch in subscription:
                     for record in batch.records:
                         finder.add(record)
                     if batch.end > tail:
-                        return finder
+                        return finder, first
             finally:
                 subscription.close()
         except Trimmed:
@@ -97,6 +99,7 @@ class Replica(Generic[M]):
         self._outbox = Outbox()
         self._snapshot_at = None if snapshot_bytes is None else snapshot_bytes * (1 + random.uniform(0, MAX_SPREAD))
         self._stopped: ReplicaStopped | None = None
+        self._torn: ReplicaStopped | None = None  # why the state is not that of a prefix of the log
         self._stopping = threading.Event()
         self._closing = threading.Lock()
         self._state_lock = threading.Lock()
@@ -150,6 +153,7 @@ class Replica(Generic[M]):
         Raises CommandFailed (its result is an exception), CommandUnknown, CommandExpired, CommandTooLarge,
         ReplicaStopped and TimeoutError (both: it had no effect and never will).
         """
+        timeout = checked_wait(timeout)
         pending = self.begin(command, command_id)
         result: bytes = self._waited(pending, timeout)
         return result
@@ -170,6 +174,7 @@ class Replica(Generic[M]):
         Replicas keep the results of the last 16,384 commands of a session, for an hour after the session's last one.
         `timeout`: seconds. Raises TimeoutError, ReplicaStopped.
         """
+        timeout = checked_wait(timeout)
         pending = self.begin(None)
         reserved: CommandId = self._waited(pending, timeout)
         return reserved
@@ -180,6 +185,7 @@ class Replica(Generic[M]):
         `read` must not change the machine, nor keep a reference into its state; no command is applied meanwhile.
         `timeout`: seconds. Raises TimeoutError, ReplicaStopped, and what `read` raises.
         """
+        timeout = checked_wait(timeout)
         return self._answer(self.ask(read), timeout)
 
     def stale_query(self, read: Callable[[M], T], *, after: int = 0, timeout: float | None = None) -> Reading[T]:
@@ -188,6 +194,7 @@ class Replica(Generic[M]):
         `after`: wait until this position is applied, such as an earlier reading's; 0: read at once. `read`, `timeout`:
         as of `query`. Raises TimeoutError, ReplicaStopped, and what `read` raises.
         """
+        timeout = checked_wait(timeout)
         return self._answer(self.ask_stale(read, after), timeout)
 
     def snapshot(self) -> int:
@@ -227,7 +234,7 @@ class Replica(Generic[M]):
     def begin(self, command: bytes | None, command_id: CommandId | None = None) -> Pending:
         """Queue `command` (None: reserve an id), with the id `command_id`; its `waiter` is a future.
 
-        Raises TypeError, CommandTooLarge, ReplicaStopped.
+        Raises TypeError, ValueError, CommandTooLarge, ReplicaStopped.
         """
         if command is not None:
             if not isinstance(command, bytes):
@@ -236,6 +243,8 @@ class Replica(Generic[M]):
                 raise CommandTooLarge(len(command), MAX_COMMAND_BYTES)
         if command_id is not None and not isinstance(command_id, CommandId):
             raise TypeError(f"command_id is a CommandId, not {command_id!r}; CommandId.parse makes one of a string")
+        if command_id is not None:
+            check_id(command_id)
         pending = Pending(command, Future(), command_id)
         with self._outgoing:
             self._check_running()
@@ -301,9 +310,7 @@ class Replica(Generic[M]):
         except BaseException as error:
             if self._stopped is None:
                 log.exception("a replica of a state machine has stopped")
-            stopped = ReplicaStopped(f"{type(error).__name__}: {error}")
-            stopped.__cause__ = error
-            self._stop(stopped)
+            self._stop(_stopped_by(error))
 
     def _read(self) -> None:
         while self._stopped is None:
@@ -318,9 +325,11 @@ class Replica(Generic[M]):
                 return
             if batch is None:
                 continue
-            with self._state_lock:
+            with self._changing_state():
                 outcomes, digests, conflicts = self._state.apply(batch, self._outbox.mine)
-                if not conflicts:
+                if conflicts:
+                    self._torn = _stopped_by(Diverged(conflicts[0]))
+                else:
                     self._answer_queries()
             if digests:  # also before this replica stops, so that the others read a digest that differs
                 self._appended(lambda digests=digests: [digest_record(digest) for digest in digests])  # type: ignore[misc]
@@ -335,12 +344,22 @@ class Replica(Generic[M]):
             if self._snapshot_at is not None and self._state.bytes_since_snapshot >= self._snapshot_at:
                 self._begin_snapshot()
 
+    @contextmanager
+    def _changing_state(self) -> Iterator[None]:
+        """The lock of the state. After an exception no query and no snapshot gets the lock before it fails."""
+        with self._state_lock:
+            try:
+                yield
+            except BaseException as error:
+                self._torn = _stopped_by(error)
+                raise
+
     def _subscribed(self) -> Subscription:
         """Restore a newer snapshot, if there is one, and continue after it. Raises SnapshotMissing."""
         while True:
-            found = newest_snapshot(self._log)
+            found, oldest = newest_snapshot(self._log)
             if found.position > self._state.applied:
-                with self._state_lock:
+                with self._changing_state():
                     self._state.restore(found.position, found.data)
                     self._answer_queries()
                 with self._outgoing:
@@ -355,9 +374,9 @@ class Replica(Generic[M]):
             try:
                 subscription = self._log.subscribe(self._state.applied + 1, TAGS)
             except Trimmed as error:
-                if found.position == 0 or found.position < self._state.applied:
+                if oldest > self._state.applied + 1:
                     raise SnapshotMissing(error.oldest) from error
-                continue
+                continue  # trimmed since, by a replica with a newer snapshot
             if self._stopped is not None:
                 subscription.close()
             return subscription
@@ -421,11 +440,12 @@ class Replica(Generic[M]):
     def _enqueue(self, queries: list[_Query]) -> None:
         with self._state_lock:
             for query in queries:
-                if self._stopped is not None:
-                    _fail(query.waiter, self._error())
+                if stopped := self._stopped or self._torn:
+                    _fail(query.waiter, _copy_of(stopped))
                 else:
                     heapq.heappush(self._queries, query)
-            self._answer_queries()
+            if self._torn is None:
+                self._answer_queries()
 
     def _answer_queries(self) -> None:
         """Answer the queries whose positions are applied, under `_state_lock`."""
@@ -466,6 +486,8 @@ class Replica(Generic[M]):
         if position is None:
             with self._state_lock:
                 self._check_running()
+                if self._torn is not None:
+                    raise _copy_of(self._torn)
                 position, data = self._state.applied, self._state.encode()
         for record in chunks(random.getrandbits(64), position, data):
             self._appended(lambda record=record: [record])  # type: ignore[misc]
@@ -487,9 +509,7 @@ class Replica(Generic[M]):
 
     def _error(self) -> ReplicaStopped:
         assert self._stopped is not None
-        error = ReplicaStopped(self._stopped.why)
-        error.__cause__ = self._stopped.__cause__
-        return error
+        return _copy_of(self._stopped)
 
     def _stop(self, stopped: ReplicaStopped) -> None:
         """Stop once: end all waiting calls and threads."""
@@ -520,6 +540,19 @@ class Replica(Generic[M]):
 
 def _nothing() -> None:
     """Release nothing."""
+
+
+def _stopped_by(error: BaseException) -> ReplicaStopped:
+    stopped = ReplicaStopped(f"{type(error).__name__}: {error}")
+    stopped.__cause__ = error
+    return stopped
+
+
+def _copy_of(stopped: ReplicaStopped) -> ReplicaStopped:
+    """The error for another caller, with a traceback of its own."""
+    error = ReplicaStopped(stopped.why)
+    error.__cause__ = stopped.__cause__
+    return error
 
 
 def _settle(pending: Pending, outcome: Outcome) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from logdb.errors import UniqueViolation
 from logdb.tables.operations import PAGE, Bounds, Definition, Get, Operation, Step, checked_row
@@ -18,6 +20,9 @@ D = TypeVar("D")
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
+
+_WRITING: Final[WeakKeyDictionary[Workspace, asyncio.Lock]] = WeakKeyDictionary()
+"""Held while a transaction reads the entries of rows and writes them: a task must see the rows of those before."""
 
 
 class Reader(Protocol):
@@ -158,7 +163,8 @@ class AsyncTableTransaction(AsyncTableView[K, V]):
 
     async def multi_put(self, rows: Mapping[K, V | None]) -> None:
         """As `logdb.tables.TableTransaction.multi_put`."""
-        await perform(self._definition.write(self._txn, rows), self._reader)
+        async with _WRITING.setdefault(self._txn, asyncio.Lock()):
+            await perform(self._definition.write(self._txn, rows), self._reader)
 
 
 class AsyncTable(AsyncTableView[K, V]):

@@ -237,7 +237,7 @@ _CONVERSION_OF: Final = {bytes: "bytes", dt.datetime: "datetime", UUID: "uuid"}
 
 _TEXT_OF: Final[dict[type, Callable[[Any], str]]] = {
     bytes: lambda value: base64.b64encode(value).decode(),
-    dt.datetime: lambda value: (value.astimezone(dt.UTC) if value.tzinfo else value).isoformat(),
+    dt.datetime: lambda value: _in_utc(value).isoformat(),
     UUID: str,
 }
 
@@ -265,7 +265,7 @@ def _converter(kind: Any) -> Converter:
         loaded = CONVERSIONS[_CONVERSION_OF[kind]]
         return Converter(lambda value: stored(is_kind(value)), lambda value: loaded(is_text(value)))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return Converter(lambda value: kind(value).value, kind)
+        return _enum_converter(kind)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _dataclass_converter(kind)
     if origin in (types.UnionType, typing.Union) and len(args) == 2 and type(None) in args:
@@ -290,6 +290,27 @@ def _converter(kind: Any) -> Converter:
         f"a field of a stored dataclass cannot have the type {kind}: use str, int, float, bool, None, bytes, datetime,"
         " UUID, an Enum, a dataclass, list[T], tuple[T, ...], dict[str, T] or T | None"
     )
+
+
+def _enum_converter(kind: type[Enum]) -> Converter:
+    """JSON has a list for the value of a member that is a tuple."""
+    lists = [(Json().decode(Json().encode(member.value)), member) for member in kind if type(member.value) is tuple]
+
+    def loaded(value: Any) -> Enum:
+        for stored, member in lists:
+            if stored == value:
+                return member
+        return kind(value)
+
+    return Converter(lambda value: kind(value).value, loaded)
+
+
+def _in_utc(value: dt.datetime) -> dt.datetime:
+    """A datetime in UTC if it has a zone. Raises ValueError."""
+    try:
+        return value.astimezone(dt.UTC) if value.tzinfo else value
+    except OverflowError:
+        raise ValueError(f"the datetime {value!r} is not in the years 1 to 9999 of UTC") from None
 
 
 def _dataclass_converter(kind: Any) -> Converter:

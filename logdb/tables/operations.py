@@ -161,7 +161,8 @@ class Definition(Generic[K, V]):
         if prefix is not None:
             if start is not None or end is not None:
                 raise ValueError("give a prefix, or a start and an end, but not both")
-            return Bounds(*self.layout.rows.range(self._prefix(prefix)))
+            key = self.layout.rows.pack(self._prefix(prefix))
+            return Bounds(key, key + b"\xff")
         first, last = self.layout.rows.range()
         return Bounds(
             first if start is None else self.layout.rows.pack(self._prefix(start)),

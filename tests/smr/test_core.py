@@ -303,6 +303,24 @@ def test_an_ended_session_that_was_full_keeps_no_command_waiting() -> None:
     for _ in range(MAX_IN_FLIGHT + 1):
         outbox.add(Pending(b"", None))
     outbox.next_batch()
-    outbox.read(CommandId(7, MAX_IN_FLIGHT), Forgotten.FORGOTTEN)
+    for number in range(1, MAX_IN_FLIGHT + 1):
+        outbox.read(CommandId(7, number), Forgotten.FORGOTTEN)
     assert outbox.needs_session
     assert not outbox.is_idle
+
+
+def test_commands_keep_their_order_when_their_session_has_ended() -> None:
+    outbox = Outbox()
+    outbox.open_session(7)
+    commands = [Pending(b"%d" % number, None) for number in range(4)]
+    for command in commands[:3]:
+        outbox.add(command)
+    outbox.next_batch()
+    outbox.add(commands[3])
+    for number in 1, 2:
+        outbox.read(CommandId(7, number), Forgotten.FORGOTTEN)
+    assert outbox.is_idle  # the third one is under way, and comes before the fourth
+    outbox.read(CommandId(7, 3), Forgotten.FORGOTTEN)
+    assert not outbox.is_idle
+    outbox.open_session(8)
+    assert outbox.next_batch() == (commands, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from logdb.errors import Unavailable
 from logdb.log import MemoryLog
 from logdb.log.contract import AppendId, AppendUnknown, Log, Record
 from logdb.smr.core import outbox
+from logdb.smr.core.records import COMMANDS
 from logdb.system.addresses import location_of
 from tests.harness.clusters import Cluster
 from tests.smr.machines import Journal
@@ -231,6 +233,39 @@ def test_a_machine_that_fails_as_a_process_stops_its_replica() -> None:
         assert well.execute(b"a", command_id=unknown.value.command_id) == b"1"
 
 
+def test_a_state_that_is_half_changed_is_not_written_or_read() -> None:
+    """While a replica stops, its snapshot is requested."""
+
+    class Failing(Journal):
+        def apply(self, command: bytes, time_ns: int) -> bytes:
+            if command == b"b":
+                self.entries.append("half")
+                raise OSError("the disk is full")
+            return super().apply(command, time_ns)
+
+    class Requests(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with pytest.raises(smr.ReplicaStopped, match="the disk is full"):
+                replica.snapshot()
+            with pytest.raises(smr.ReplicaStopped, match="the disk is full"):
+                replica.stale_query(entries)
+            refused.append(record.getMessage())
+
+    log, refused, handler = MemoryLog(), list[str](), Requests()
+    logger = logging.getLogger("logdb.smr.replica")
+    with smr.replicate(log, Failing()) as replica:
+        assert replica.execute(b"a") == b"1"
+        logger.addHandler(handler)
+        try:
+            with pytest.raises(smr.CommandUnknown):
+                replica.execute(b"b", timeout=WAIT_S)
+        finally:
+            logger.removeHandler(handler)
+    assert refused == ["a replica of a state machine has stopped"]
+    with smr.replicate(log, Journal()) as other:
+        assert other.query(entries, timeout=WAIT_S) == ["a", "b"]
+
+
 def test_replicas_with_different_states_stop() -> None:
     class Random(Journal):
         def apply(self, command: bytes, time_ns: int) -> bytes:
@@ -256,6 +291,25 @@ def test_a_log_that_another_program_has_trimmed_is_refused() -> None:
         smr.replicate(log, Journal())
 
 
+def test_the_first_snapshot_is_taken_while_a_replica_starts() -> None:
+    class Interleaved(MemoryLog):
+        """Replica `one` takes a snapshot, and trims, after another one has searched the log."""
+
+        one: smr.Replica[Journal] | None = None
+
+        def subscribe(self, gsn: int, tags: Any = None) -> Any:
+            if self.one and gsn == 1 and COMMANDS in tags:
+                self.one.snapshot()
+            return super().subscribe(gsn, tags)
+
+    log = Interleaved()
+    with smr.replicate(log, Journal()) as one:
+        one.execute(b"a")
+        log.one = one
+        with smr.replicate(log, Journal()) as two:
+            assert two.query(entries, timeout=WAIT_S) == ["a"]
+
+
 def test_records_of_others_are_passed_over_or_refused() -> None:
     log = MemoryLog()
     log.append([(1, b"of a database"), (2, b"")])
@@ -271,6 +325,12 @@ def test_records_of_others_are_passed_over_or_refused() -> None:
     [
         (lambda replica: replica.execute("text"), TypeError),
         (lambda replica: replica.execute(b"x", command_id="1-1"), TypeError),
+        (lambda replica: replica.execute(b"x", command_id=smr.CommandId(1, 1 << 64)), ValueError),
+        (lambda replica: replica.submit(b"x", command_id=smr.CommandId(-1, 1)), ValueError),
+        (lambda replica: replica.submit(b"x", command_id=smr.CommandId(1, "1")), TypeError),  # type: ignore[arg-type]
+        (lambda replica: replica.execute(b"x", timeout="1"), TypeError),
+        (lambda replica: replica.execute(b"x", timeout=float("nan")), ValueError),
+        (lambda replica: replica.query(entries, timeout=-1), ValueError),
         (lambda replica: replica.execute(bytes(smr.MAX_COMMAND_BYTES + 1)), smr.CommandTooLarge),
         (lambda replica: replica.stale_query(entries, after="1"), TypeError),
         (lambda replica: replica.stale_query(entries, after=1_000, timeout=0.01), TimeoutError),

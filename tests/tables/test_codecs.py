@@ -219,3 +219,27 @@ def test_json_that_is_nested_too_deeply() -> None:
 def test_a_row_with_a_value_that_is_not_a_number_can_be_replaced() -> None:
     """An index reads its other fields."""
     assert parse("json", b'{"city":"x","n":NaN}')["city"] == "x"
+
+
+class Planet(enum.Enum):
+    EARTH = (5, 6)
+    MARS = (0, (3,))
+    NONE = 0
+
+
+@dataclasses.dataclass
+class Trip:
+    planet: Planet
+    begin: dt.datetime | None = None
+
+
+@pytest.mark.parametrize("planet", Planet)
+def test_a_member_of_an_enum_may_have_a_tuple(planet: Planet) -> None:
+    codec = Dataclass(Trip)
+    assert codec.decode(codec.encode(Trip(planet))) == Trip(planet)
+
+
+def test_a_time_that_utc_does_not_have_is_refused() -> None:
+    begin = dt.datetime.min.replace(tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    with pytest.raises(ValueError, match="years 1 to 9999"):
+        Dataclass(Trip).encode(Trip(Planet.MARS, begin))

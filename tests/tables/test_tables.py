@@ -194,6 +194,13 @@ def test_dataclasses_are_found_by_their_own_types(db: logdb.Database) -> None:
         visits.create_index("by_when", "when")
 
 
+def test_a_whole_key_is_a_prefix(db: logdb.Database) -> None:
+    visits = db.table("visits", key=(str, int), value=Json())
+    visits.multi_put({("ada", number): {} for number in (1, 2, 256)})
+    assert [key for key, _ in visits.scan(prefix=("ada", 1))] == [("ada", 1)]
+    assert [key for key, _ in visits.scan(prefix=())] == [("ada", 1), ("ada", 2), ("ada", 256)]
+
+
 def test_a_row_that_its_codec_refuses_is_named(db: logdb.Database) -> None:
     """And can be deleted, with its entry of an index."""
     visits: Table[tuple[str, int], Row] = db.table("visits", key=(str, int), value=Msgpack())

@@ -7,6 +7,7 @@ SMR-6: the numbers that are sent and not yet read lie within half of WINDOW, so 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from typing import Any, Final
 
@@ -21,13 +22,15 @@ MAX_IN_FLIGHT: Final = WINDOW // 2
 
 class Pending:
     """A command that waits for its result. `waiter`: whatever the host wants to find with it. `command_id`: None until
-    it is numbered; `has_own_id`: the caller has named the id. `payload`: None to reserve an id only."""
+    it is numbered; `has_own_id`: the caller has named the id. `payload`: None to reserve an id only. `place`: in the
+    order of the calls."""
 
-    __slots__ = ("command_id", "has_own_id", "payload", "waiter")
+    __slots__ = ("command_id", "has_own_id", "payload", "place", "waiter")
 
     def __init__(self, payload: bytes | None, waiter: Any, command_id: CommandId | None = None) -> None:
         self.payload, self.waiter, self.command_id = payload, waiter, command_id
         self.has_own_id = command_id is not None
+        self.place = 0
 
 
 class Outbox:
@@ -40,6 +43,8 @@ class Outbox:
         self._own: dict[int, None] = {}  # the numbers of `session` that are sent and not yet read, in order
         self._kept: set[int] = set()  # the numbers of `session` that a caller may repeat
         self._next = 1
+        self._added = 0
+        self._ended = 0  # the last session that has ended
         self._sessions: dict[int, int] = {}  # session: commands that are sent and not yet read
 
     @property
@@ -53,8 +58,10 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to send now."""
-        return not self.unsent or (not self.unsent[0].has_own_id and self._is_full())
+        """Whether there is nothing to send now. After the end of a session, all of its commands are read first, so that
+        they are sent again in their order."""
+        is_waiting = self._is_full() or self._ended in self._sessions
+        return not self.unsent or (is_waiting and not self.unsent[0].has_own_id)
 
     @property
     def needs_session(self) -> bool:
@@ -63,6 +70,8 @@ class Outbox:
 
     def add(self, pending: Pending) -> None:
         """Add a command at the end."""
+        self._added += 1
+        pending.place = self._added
         self.unsent.append(pending)
 
     def open_session(self, number: int) -> None:
@@ -127,12 +136,12 @@ class Outbox:
         if outcome is not Forgotten.FORGOTTEN:
             return waiting
         if session == self.session:  # its numbers count no longer, so that none keeps the next session waiting
-            self.session, self._own, self._kept = None, {}, set()
+            self._ended, self.session, self._own, self._kept = session, None, {}, set()
         done = [pending for pending in waiting if pending.has_own_id]
         for pending in waiting:
             if not pending.has_own_id:
                 pending.command_id = None
-                self.unsent.append(pending)
+                insort(self.unsent, pending, key=lambda each: each.place)
         return done
 
     def restored(self, position: int, sessions: Sessions) -> tuple[list[tuple[Pending, Outcome]], list[Pending]]:
