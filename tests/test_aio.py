@@ -95,6 +95,27 @@ def test_a_slow_disk_does_not_block_the_loop(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_writes_go_on_although_no_thread_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: no write of the loop returned any more."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "logdb-sync":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def main() -> None:
+        async with opened(tmp_path, GatedDisk()) as db:
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", refuse)
+                async with asyncio.timeout(10):
+                    assert await db.put(b"first", b"1") == 1
+            assert await db.put(b"second", b"2") == 2
+            assert sync_threads()
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_caller_does_not_cancel_others(tmp_path: Path) -> None:
     async def main() -> None:
         disk = GatedDisk()
