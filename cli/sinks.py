@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -29,7 +30,7 @@ def published(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, beside `path` at first: synced and renamed to it at the end, removed after an
     exception.
     """
-    staging = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    staging = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with _naming(path, staging), staging.open("xb") as file:
         try:
             if path.suffix == ".gz":

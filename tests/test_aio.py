@@ -95,6 +95,60 @@ def test_a_slow_disk_does_not_block_the_loop(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_writes_go_on_although_no_thread_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: no write of the loop returned any more."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "logdb-sync":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def main() -> None:
+        async with opened(tmp_path, GatedDisk()) as db:
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", refuse)
+                async with asyncio.timeout(10):
+                    assert await db.put(b"first", b"1") == 1
+            assert await db.put(b"second", b"2") == 2
+            assert sync_threads()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("verb", ["compact", "checkpoint"])
+def test_upkeep_that_waits_holds_up_no_other_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """Regression: each waiting call held a thread of those that pins, outcomes and reads of the cold tier need."""
+    begun, released = threading.Event(), threading.Event()
+    work = getattr(EmbeddedBackend, verb)
+
+    def waiting(backend: EmbeddedBackend, *args: Any) -> Any:
+        begun.set()
+        released.wait()
+        return work(backend, *args)
+
+    monkeypatch.setattr(EmbeddedBackend, verb, waiting)
+
+    async def main() -> None:
+        async with opened(tmp_path, Disk()) as db:
+            await db.put(b"k", b"v")
+            calls = [asyncio.create_task(getattr(db, verb)()) for _ in range(40)]
+            await asyncio.sleep(0)
+            try:
+                while not begun.is_set():
+                    await asyncio.sleep(0.001)
+                pin = asyncio.create_task(db.pin("name"))
+                done, _ = await asyncio.wait((pin,), timeout=10)
+            finally:
+                released.set()
+            assert done
+            await asyncio.gather(*calls)
+        with pytest.raises(logdb.DatabaseClosed):
+            await getattr(db, verb)()
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_caller_does_not_cancel_others(tmp_path: Path) -> None:
     async def main() -> None:
         disk = GatedDisk()

@@ -156,7 +156,8 @@ class _StoppingServers:
         while True:
             locked = self._look()
             for found in self._alive() - signalled:
-                signal.pidfd_send_signal(self._found[found], number)
+                with suppress(ProcessLookupError):  # it has just ended
+                    signal.pidfd_send_signal(self._found[found], number)
                 signalled.add(found)
             left = self._left(locked)
             tick(len(self._found) - len(left), len(self._found))

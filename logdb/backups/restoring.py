@@ -287,10 +287,11 @@ def _write_all(db: Database, writes: Iterable[Write], tick: Progress) -> None:
         tick(done, None)
 
     for items, deletes in writes:
-        if deletes:
+        added = sum(len(key) + len(value or b"") for key, value in items.items())
+        if deletes or size + added > BATCH_BYTES:
             put()
         batch.update(items)
-        size += sum(len(key) + len(value or b"") for key, value in items.items())
+        size += added
         if deletes or size >= BATCH_BYTES or len(batch) >= BATCH_KEYS:
             put(deletes)
     put()

@@ -95,8 +95,13 @@ class Acknowledgements:
             self._synced(loop, self._flush(last))
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="logdb-sync", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="logdb-sync", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no thread can be started now
+                self._synced(loop, self._flush(last))
+                return
+            self._thread = thread
         self._jobs.put((loop, last))
 
     def _work(self) -> None:

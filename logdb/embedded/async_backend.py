@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, Backend
@@ -122,6 +123,21 @@ def _in_thread(
     return called
 
 
+def _in_own_thread(
+    verb: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[CoroutineBackend, P], Coroutine[Any, Any, T]]:
+    """The same, in the one thread of this verb: its calls wait for each other, and would hold all threads meanwhile."""
+    name = verb.__name__
+
+    async def called(self: CoroutineBackend, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = partial(getattr(self.embedded, name), *args, **kwargs)
+        if self.closed:
+            return cast(T, call())  # raises that it is
+        return cast(T, await asyncio.get_running_loop().run_in_executor(self.upkeep[name], call))
+
+    return called
+
+
 class Items(Generic[T]):
     """The items of an iterator; it yields to the loop now and then. `keys`: number of keys that an item counts as.
 
@@ -165,6 +181,10 @@ class SlowItems(Items[T]):
         return cast(T, item)
 
 
+def _upkeep_threads() -> dict[str, ThreadPoolExecutor]:
+    return {name: ThreadPoolExecutor(1, thread_name_prefix=f"logdb-{name}") for name in ("compact", "checkpoint")}
+
+
 class CoroutineBackend(AsyncBackend):
     """An AsyncBackend over `embedded`. `sync_in_loop`: see `Acknowledgements`."""
 
@@ -173,6 +193,13 @@ class CoroutineBackend(AsyncBackend):
         self.path, self.read_only = embedded.path, embedded.read_only
         self.acknowledgements = Acknowledgements(embedded.log, embedded.commits, in_loop=sync_in_loop)
         self.budget = LoopBudget()
+        self.upkeep = _upkeep_threads()
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(), which does not have the threads."""
+        keep_for_ever(self.upkeep)
+        self.upkeep = _upkeep_threads()
 
     @property
     def closed(self) -> bool:
@@ -199,8 +226,8 @@ class CoroutineBackend(AsyncBackend):
     outcome = _in_thread(Backend.outcome)
     pin = _in_thread(Backend.pin)
     unpin = _in_thread(Backend.unpin)
-    compact = _in_thread(Backend.compact)
-    checkpoint = _in_thread(Backend.checkpoint)
+    compact = _in_own_thread(Backend.compact)
+    checkpoint = _in_own_thread(Backend.checkpoint)
 
     # The verbs below are hot, or count what they read: a wrapper would cost a get a tenth of its throughput.
 
@@ -355,4 +382,6 @@ class CoroutineBackend(AsyncBackend):
         try:
             await asyncio.to_thread(self.embedded.close)
         finally:
+            for thread in self.upkeep.values():
+                thread.shutdown(wait=False)
             await self.acknowledgements.close()

@@ -115,8 +115,13 @@ class Checkpointer:
             if self._stopping.is_set() or (thread is not None and thread.is_alive()):
                 return
             if time.monotonic() >= self._failed_at + RETRY_S:
-                self._thread = threading.Thread(target=self._run_in_background, name="logdb-checkpoint", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run_in_background, name="logdb-checkpoint", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no thread can be started now; the commit before it is ordered
+                    self._failed(error)
+                else:
+                    self._thread = thread
 
     def _run_in_background(self) -> None:
         merge = merge_steps(self._checkpoint)
@@ -134,15 +139,18 @@ class Checkpointer:
                 self.pacer.merged(backlog)
                 self._stopping.wait((time.monotonic() - begun) * max(1 - backlog, 0))
         except Exception as error:
-            if not self._is_failing:
-                logger.warning("checkpoint failed; it is tried again: %s", error)
-            self._is_failing, self._failed_at = True, time.monotonic()
+            self._failed(error)
         else:
             self._is_failing = False
             self.on_rest()
         finally:
             merge.close()
             self.pacer.merged(0.0)
+
+    def _failed(self, error: Exception) -> None:
+        if not self._is_failing:
+            logger.warning("checkpoint failed; it is tried again: %s", error)
+        self._is_failing, self._failed_at = True, time.monotonic()
 
     def _finish(self, progress: Callable[[int], None] | None) -> None:
         assert self._unfinished is not None

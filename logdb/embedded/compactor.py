@@ -95,8 +95,13 @@ class Compactor:
         if self.above is None or self._stopping.is_set() or (thread is not None and thread.is_alive()):
             return
         if is_worth_compacting(self._machine.log.size(), self.garbage, self.above, MIN_LOG_BYTES):
-            self._thread = threading.Thread(target=self._run_in_background, name="logdb-compact", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run_in_background, name="logdb-compact", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread can be started now
+                logger.warning("compaction failed; it is tried again: %s", error)
+            else:
+                self._thread = thread
 
     def join(self) -> None:
         """Wait for the end of the background compaction, if one is under way."""

@@ -7,6 +7,7 @@ If a shard no longer accepts appends, its records go to the shard with the next 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -50,14 +51,15 @@ class Fixed(Anywhere):
 @dataclass(frozen=True, slots=True)
 class ByRecord(Anywhere):
     """The shard that `shard_of` returns for the record, for example by its key. The records of one append can go to
-    several shards, and keep their order on each of them."""
+    several shards, and keep their order on each of them. `split` raises what `shard_of` raises, and TypeError if it
+    returns no number."""
 
     shard_of: ShardPolicy
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         places: dict[int, list[int]] = {}
         for index, record in enumerate(records):
-            places.setdefault(self.shard_of(record), []).append(index)
+            places.setdefault(operator.index(self.shard_of(record)), []).append(index)
         if len(places) == 1:
             return ((next(iter(places)), range(len(records))),)
         return places.items()

@@ -139,12 +139,18 @@ class MetricsPort:
         if not self._slots.acquire(blocking=False):
             self._http.shutdown_request(request)
             return
-        threading.Thread(target=self._process_in_thread, args=(request, client_address), daemon=True).start()
-
-    def _process_in_thread(self, request: Any, client_address: Any) -> None:
         ending = threading.Timer(ANSWER_S, _end, (request,))
         ending.daemon = True
-        ending.start()
+        try:
+            ending.start()
+            arguments = request, client_address, ending
+            threading.Thread(target=self._process_in_thread, args=arguments, daemon=True).start()
+        except RuntimeError:  # no thread can be started now
+            ending.cancel()
+            self._slots.release()
+            raise
+
+    def _process_in_thread(self, request: Any, client_address: Any, ending: threading.Timer) -> None:
         try:
             request.settimeout(ANSWER_S)
             self._http.process_request_thread(request, client_address)  # type: ignore[attr-defined]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import secrets
+from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 DRAIN_S: Final = 10.0
 """Maximum time for which a stop waits for clients to receive their answers."""
 HANDSHAKE_S: Final = 10.0
+STOPPING_HANDSHAKE_S: Final = 1.0
+"""The same of a server that is stopping."""
 
 
 class Load(NamedTuple):
@@ -59,6 +63,7 @@ class Server:
         self._answers, self._uploads = UnreadAnswers(), Uploads()
         self._database = backend.embedded.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
+        self._handshakes: set[asyncio.Timeout] = set()
         self._stopping = False
         self.refusals = Refusals(log)
         pings = ("grpc.http2.min_ping_interval_without_data_ms", 5_000)
@@ -85,6 +90,9 @@ class Server:
         await self._listener.report_health(is_serving=False)
         for session in self._sessions:
             session.draining.set()
+        latest = asyncio.get_running_loop().time() + STOPPING_HANDSHAKE_S
+        for timeout in [one for one in self._handshakes if not one.expired()]:
+            timeout.reschedule(min(timeout.when() or latest, latest))
         self._advanced.notify()
         await self._listener.stop(DRAIN_S)
 
@@ -114,9 +122,11 @@ class Server:
             await self._deny(context, error)
             return None
         try:
-            async with asyncio.timeout(HANDSHAKE_S):
+            async with self._handshake():
                 raw = await context.read()
         except TimeoutError as error:
+            if self._stopping:
+                return None
             raise WireError("no Hello came") from error
         if not isinstance(raw, bytes):
             return None
@@ -144,9 +154,21 @@ class Server:
         right = StreamRight(grant, functools.partial(self.refusals.add, "access denied", context.peer()))
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, right, user_of(grant, context.peer()))
 
+    @contextlib.asynccontextmanager
+    async def _handshake(self) -> AsyncIterator[None]:
+        """Raise TimeoutError if the block takes longer than a handshake may."""
+        async with asyncio.timeout(STOPPING_HANDSHAKE_S if self._stopping else HANDSHAKE_S) as timeout:
+            self._handshakes.add(timeout)
+            try:
+                yield
+            finally:
+                self._handshakes.discard(timeout)
+
     async def _deny(self, context: grpc.aio.ServicerContext[Any, Any], error: AccessDenied) -> None:
         """Send the error, and read nothing. The client ends the stream: gRPC drops the message if the server does."""
         self.refusals.add("access denied", context.peer(), error)
         welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(error))
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
-        await asyncio.sleep(HANDSHAKE_S)
+        with contextlib.suppress(TimeoutError):
+            async with self._handshake():
+                await asyncio.Event().wait()

@@ -10,9 +10,10 @@ import pytest
 
 import logdb
 from logdb.api import inspection
-from logdb.backups import taking
+from logdb.backups import restoring, taking
 from logdb.backups.places import DirectoryPlace, place_of
 from logdb.backups.taking import back_up
+from logdb.embedded import commits
 from tests.harness.faulty_disk import Fault, FaultyDisk
 from tests.harness.served import Served
 
@@ -49,6 +50,19 @@ def test_a_backup_continues_none_of_another_database(place: Path, monkeypatch: p
         interrupt(one, place)
         back_up(other, place_of(place), part_bytes=SMALL)
         assert restored(place) == dict(other.scan())
+
+
+def test_a_large_transaction_is_restored_behind_small_ones(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: with what came before, it was larger than a transaction may be, and nothing could be restored."""
+    with logdb.open(":memory:") as db:
+        db.put(b"first", b"1")
+        logdb.backup(db, place)
+        db.multi_put({b"small %02d" % number: b"s" * 1_000 for number in range(45)})
+        db.multi_put({b"large %02d" % number: b"l" * 1_000 for number in range(90)})
+        logdb.backup(db, place)
+        monkeypatch.setattr(restoring, "BATCH_BYTES", 50_000)
+        monkeypatch.setattr(commits, "MAX_TRANSACTION_BYTES", 100_000)
+        assert restored(place) == dict(db.scan())
 
 
 def test_a_backup_continues_none_of_a_lost_history(tmp_path: Path, place: Path) -> None:

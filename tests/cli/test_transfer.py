@@ -271,6 +271,14 @@ def test_fields_of_unlike_values_share_a_table(run: Run, tmp_path: Path) -> None
     assert not (tmp_path / "no.csv").exists()
 
 
+def test_an_export_ignores_what_a_killed_one_has_left(run: Run, tmp_path: Path) -> None:
+    """Regression: in a container each export has the same PID, which was in the name; all later ones were refused."""
+    run("put", "k", "v")
+    (tmp_path / f".out.csv.{os.getpid()}.tmp").write_text("key,val")
+    run("export", "--to", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "key,value\nk,v\n"
+
+
 def test_an_export_appears_whole_or_not_at_all(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("put", "k", "v")
     out = tmp_path / "out.csv"

@@ -71,6 +71,21 @@ def test_a_policy_chooses_the_shard(log: Log) -> None:
     assert read(log, gsn).gsn == gsn
 
 
+def test_an_append_whose_policy_fails_raises_and_the_log_goes_on(log: Log) -> None:
+    """Regression: the client of Corfu and Ziplog ended for all threads, also if the policy returned no number."""
+
+    def broken(record: tuple[int, bytes]) -> int:
+        raise ZeroDivisionError("planted")
+
+    for policy, error in ((broken, ZeroDivisionError), (lambda record: "1", TypeError)):
+        log.set_shard_policy(policy)  # type: ignore[arg-type]
+        if len(log.view().active) > 1:
+            with pytest.raises(error):
+                log.append(numbered(2))
+    log.set_shard_policy(lambda record: 1)
+    assert len(log.append(numbered(2))) == 2
+
+
 def test_the_five_answers_of_a_read(log: Log) -> None:
     """`tests/log/test_damage.py` tests the fifth, Corruption, which an engine in memory cannot return."""
     shard = a_shard(log)

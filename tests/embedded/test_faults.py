@@ -14,6 +14,7 @@ import lmdb
 import pytest
 
 import logdb
+from logdb.embedded import compactor
 from logdb.log.segments import Disk
 from logdb.store.checkpoint import Checkpoint
 from tests.harness.opening import open_database
@@ -126,6 +127,46 @@ def test_a_full_disk_rejects_writes_until_there_is_space(tmp_path: Path) -> None
         assert expected[b"large"] == b"again" + LARGE
     with logdb.open(tmp_path) as again:
         assert dict(again.scan()) == expected
+
+
+def no_new_threads(patched: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Let threads of this name not start. Returns the list of those that were tried."""
+    start, refused = threading.Thread.start, list[str]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name:
+            refused.append(name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    patched.setattr(threading.Thread, "start", refuse)
+    return refused
+
+
+def test_a_commit_succeeds_although_no_thread_can_start_for_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: it raised RuntimeError after its record was ordered, and so did the close."""
+    refused = no_new_threads(monkeypatch, "logdb-checkpoint")
+    with open_database(tmp_path, overlay_bytes=1_000) as db:
+        for number in range(10):
+            db.put(b"%d" % number, b"v" * 1_000)
+    assert refused
+    with logdb.open(tmp_path) as again:
+        assert len(dict(again.scan())) == 10
+
+
+def test_a_compaction_for_which_no_thread_can_start_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the opening raised RuntimeError."""
+    with logdb.open(tmp_path) as db:
+        db.put(b"k", b"v")
+    monkeypatch.setattr(compactor, "is_worth_compacting", lambda *_: True)
+    refused = no_new_threads(monkeypatch, "logdb-compact")
+    with logdb.open(tmp_path, compact_above=0.1) as db:
+        assert db.get(b"k") == b"v"
+    assert refused
 
 
 def test_a_checkpoint_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

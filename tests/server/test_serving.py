@@ -224,6 +224,32 @@ def test_a_stopping_server_ends_a_stream_whose_client_was_just_connecting(
     asyncio.run(main())
 
 
+def test_a_stopping_server_does_not_wait_for_a_client_that_sends_no_hello(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: such a client held up the stop for ten seconds."""
+    admit, is_connecting = Authenticator.admit, threading.Event()
+
+    def admitted(authenticator: Authenticator, context: Any) -> Grant:
+        is_connecting.set()
+        return admit(authenticator, context)
+
+    async def main() -> None:
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            stream: Any = channel.stream_stream(METHOD)()
+            await asyncio.to_thread(is_connecting.wait)
+            stop = asyncio.create_task(asyncio.to_thread(served.stop))
+            done, _ = await asyncio.wait((stop,), timeout=30)
+            stream.cancel()
+            await stop
+            assert done
+
+    monkeypatch.setattr(Authenticator, "admit", admitted)
+    monkeypatch.setattr(server, "HANDSHAKE_S", 3_600.0)
+    monkeypatch.setattr(server, "DRAIN_S", 3_600.0)
+    asyncio.run(main())
+
+
 def test_a_stopping_server_answers_received_requests(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         server_connection, "BATCH_CALLS", 500

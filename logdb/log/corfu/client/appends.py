@@ -217,7 +217,13 @@ class AppendClient:
             if append.shard is not None or append.streams:
                 splits: Iterable[tuple[int | None, RecordIndexes]] = ((append.shard, range(len(append.records))),)
             else:
-                splits = self.policy.split(append.records)
+                try:
+                    splits = self.policy.split(append.records)
+                except Exception as error:  # the application's own function
+                    self._answer(append, error)
+                    append.is_over = True
+                    self._drop_unsent(append)
+                    continue
             for place, indexes in splits:
                 self._route(self._chunk(append, place or 0, indexes))
 

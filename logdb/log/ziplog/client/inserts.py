@@ -223,7 +223,14 @@ class InsertClient:
         if append.shard is not None:
             self._route(Chunk(append, range(len(append.records)), append.shard, floor))
             return
-        for place, indexes in self.policy.split(append.records):
+        try:
+            splits = self.policy.split(append.records)
+        except Exception as error:  # the application's own function
+            self._answer(append, error)
+            append.is_over = True
+            self._drop_unsent(append)
+            return
+        for place, indexes in splits:
             self._route(Chunk(append, indexes, place, floor))
 
     def _expired(self, append: PendingAppend) -> None:
