@@ -1,5 +1,5 @@
-"""Tests of the Database contract that take `world`, `db` or `embedded` run in each of the worlds, but in each kind of
-large cluster with one engine, in turn from test to test."""
+"""Tests of the Database contract that take `world`, `db` or `embedded` run in each of the worlds. Of the clusters,
+`world` is one of every engine, each of another kind, in turn from test to test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.worlds import World
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tls", action="store_true", help="Run the worlds with servers behind TLS.")
-    parser.addoption("--all-worlds", action="store_true", help="Run each test in large clusters of every engine.")
+    parser.addoption("--all-worlds", action="store_true", help="Run each test in all kinds of clusters of all engines.")
     parser.addoption("--sessions", action="store_true", help="Run the worlds with clients that keep causality only.")
 
 
@@ -23,10 +23,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test in each world, or in those that its module names."""
     worlds = SECURE_WORLDS if metafunc.config.getoption("tls", default=False) else WORLDS
     worlds = IN_SESSIONS if metafunc.config.getoption("sessions", default=False) else worlds
-    if worlds is WORLDS and not metafunc.config.getoption("all_worlds", default=False):
-        worlds = in_turn(worlds, metafunc.function.__name__)
     worlds = getattr(metafunc.module, "WORLDS", worlds)
     if "world" in metafunc.fixturenames:
+        if worlds is WORLDS and not metafunc.config.getoption("all_worlds", default=False):
+            worlds = in_turn(metafunc.function.__name__)
         metafunc.parametrize("world", [pytest.param(worlds[name], id=name) for name in sorted(worlds)], indirect=True)
     if "db" in metafunc.fixturenames:
         few = {name: worlds[name] for name in FEW if name in worlds} or worlds

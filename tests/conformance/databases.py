@@ -37,18 +37,17 @@ IN_SESSIONS = {
     for _engine in ENGINES
 }
 """Clients that keep causality only, on several mapping servers: one client cannot tell them from others."""
-LARGE = ("cluster of many", "cluster that masks", "cluster of nodes")
-"""Worlds that take a second to start, for every engine."""
+KINDS = ("cluster", "cluster of many", "cluster that masks", "cluster of nodes")
+"""The kinds of clusters, of which every engine has one."""
 FEW = ("memory", "directory", "served", *(name for name in WORLDS if name.endswith("cluster")))
 """The worlds of tests that do not depend on what happened to a database before."""
 
 
-def in_turn(of: dict[str, Callable[[Path], worlds.World]], test: str) -> dict[str, Callable[[Path], worlds.World]]:
-    """These worlds, but each kind of large cluster with one engine, which depends on the test."""
-    kept = {name: world for name, world in of.items() if not name.endswith(LARGE)}
-    for kind in LARGE:
-        engines = sorted(name for name in of if name.endswith(kind))
-        if engines:
-            name = engines[crc32(f"{test} {kind}".encode()) % len(engines)]
-            kept[name] = of[name]
+def in_turn(test: str) -> dict[str, Callable[[Path], worlds.World]]:
+    """The worlds without a cluster, and a cluster of every engine, each of another kind, in turn from test to test."""
+    kept = {name: world for name, world in WORLDS.items() if not name.endswith(KINDS)}
+    first = crc32(test.encode())
+    for at, engine in enumerate(ENGINES):
+        name = f"{'' if engine == ENGINES[0] else f'{engine} '}{KINDS[(first + at) % len(KINDS)]}"
+        kept[name] = WORLDS[name]
     return kept
