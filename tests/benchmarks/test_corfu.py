@@ -17,7 +17,7 @@ from benchmarks.timelines import Event, Timeline
 from logdb.log.engine import ENGINES
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_every_part_runs_and_every_statement_has_a_verdict(tmp_path: Path) -> None:
     arguments = ["corfu", "--quick", "--json", "--dir", str(tmp_path), "--to", str(tmp_path / "to")]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)

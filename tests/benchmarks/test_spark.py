@@ -12,7 +12,7 @@ import pytest
 from benchmarks import spark
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_it_measures_everything_and_writes_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PARTITION_MIB", "PARTS_OF_THE_LOG"):

@@ -15,7 +15,7 @@ from benchmarks.ziplog.epochs import epoch_cost
 from benchmarks.ziplog.measuring import ENGINES
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_every_part_runs_and_every_statement_has_a_verdict(tmp_path: Path) -> None:
     arguments = ["ziplog", "--quick", "--json", "--dir", str(tmp_path), "--to", str(tmp_path / "to")]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)

@@ -204,8 +204,8 @@ def test_a_subscription_to_the_future(log: Log) -> None:
     log.append(numbered(1))
     future = log.tail() + 3
     subscription = log.subscribe(future)
-    log.append(numbered(1))
-    assert subscription.poll(0) is None
+    (gsn,) = log.append(numbered(1))
+    assert gsn >= future or subscription.poll(0) is None, "in an engine with gaps the second record may lie behind it"
     while log.tail() < future:
         log.append([(1, b"%d" % log.tail())])
     batch = next(subscription)

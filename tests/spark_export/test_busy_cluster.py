@@ -123,6 +123,7 @@ def write(db: logdb.Database, draw: Random) -> None:
     db.test_and_multi_put([logdb.equals(b"large", large)], {b"won": value, b"k%03d" % draw.randrange(400): None})
 
 
+@pytest.mark.long
 def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_path: Path) -> None:
     assert spark
     where = servers([cluster.addresses["m1"], cluster.addresses["o1"]])

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import logdb
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +52,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_reads_streams_writes_and_exports(tmp_path: Path) -> None:
     path = tmp_path / "db"
     with logdb.open(path) as db:

@@ -10,9 +10,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 
+@pytest.mark.long
 def test_the_examples_run(tmp_path: Path) -> None:
     """In a separate process, because `foreachBatch` pickles functions of the main module by value."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -77,6 +77,7 @@ def spark_home(path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_read_of_a_cluster_survives_an_executor(tmp_path: Path, cluster: Cluster) -> None:
     expected = {b"%05d" % number: b"%01000d" % number for number in range(1_000)}
     with logdb.connect(cluster.mapping[0]) as db:

@@ -328,6 +328,7 @@ assert mark.name.endswith(spark.sparkContext.applicationId), mark
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop", ["", "spark.stop()"])
 def test_the_folders_of_an_application_are_removed_at_its_end(served: str, temporary: Path, stop: str) -> None:
     command = [sys.executable, "-c", APPLICATION + stop, served]

@@ -10,7 +10,7 @@ from tests.sim.explore.machine import Search, Wrong, search
 from tests.sim.multipaxos.planted import PLANTED
 from tests.sim.multipaxos.scenario import BUDGETS, CANDIDATE, LEADER, Cluster
 
-STATES = 6_000
+STATES = 3_000
 
 
 def explored(budget: dict[str, int], states: int, slow_disks: bool = False) -> Search:

@@ -229,9 +229,9 @@ def an_aggregator_verdict_is_not_verified(patch: pytest.MonkeyPatch) -> None:
 def a_leader_verdict_is_not_verified(patch: pytest.MonkeyPatch) -> None:
     right = leading.Leader._request_report
 
-    def ask(self: leading.Leader, shard: int, server: int) -> None:
+    def ask(self: leading.Leader, shard: int, server: int, now: int) -> None:
         if self.state.shards[shard].reports_to:
-            right(self, shard, server)
+            right(self, shard, server, now)
 
     patch.setattr(leading.Leader, "_request_report", ask)
 
