@@ -132,7 +132,7 @@ class Batch:
         self.stable: set[int] = set()
         self.acks: dict[Address, dict[int, int]] = {}
         self.resend_at = self.sent_at = self.attempts = 0
-        self.looks = self.view, True, False
+        self.looks = self.view, True, True, False
         self.is_asking = False
 
 
@@ -372,7 +372,7 @@ class InsertClient:
             if self._mms.is_removed(batch.shard):
                 self._lose(batch)
             elif config is not None and (config.view != batch.view or not config.is_in_set):
-                looks = config.view, config.is_established, config.is_drained
+                looks = config.view, config.is_established, config.is_in_set, config.is_drained
                 if batch.looks != looks:
                     batch.looks, batch.attempts = looks, 0
                     self._wait(batch, self._context.now + self._context.backoff(4))
