@@ -334,24 +334,15 @@ class AsyncGroupConsumer(AsyncConsumer):
         now = asyncio.get_running_loop().time
         if now() < heartbeats.due:
             return
-        if is_joining:
-            await self._rebalance(is_joining=True)
-            return
-
-        async def step(txn: Any) -> None:
-            if not await txn.multi_get([self._keys.owners]):
-                raise self._keys.deleted()  # and stays so: no heartbeat remains of it
-            txn.multi_put(heartbeats.next(now()))
-
-        await self._db.run(step, label=self._label)
+        await self._db.multi_put(heartbeats.next(now()))
 
         async def read(snapshot: Reader) -> Any:
             return await _rows(snapshot.scan(*self._keys.heartbeats)), await snapshot.multi_get([self._keys.owners])
 
         rows, owners = await at_newest_async(self._db, read)
         live, _ = heartbeats.observe(rows, now())
-        if not is_balanced(self._keys, owners, live):
-            await self._rebalance()
+        if is_joining or not is_balanced(self._keys, owners, live):
+            await self._rebalance(is_joining=is_joining)
         elif (pick := self._progress.idle()).moved:
             await self._commit(pick)
 
@@ -366,10 +357,7 @@ class AsyncGroupConsumer(AsyncConsumer):
             live, lost = heartbeats.observe(rows, now())
             if is_leaving:
                 live, lost = live - {member}, lost | {member}
-            writes = rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining)
-            if is_joining:  # with the owners, so that a member that is refused leaves nothing
-                writes |= heartbeats.next(now())
-            txn.multi_put(writes)
+            txn.multi_put(rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining))
 
         await self._db.run(step, label=self._label)
         self._progress.is_known = False
