@@ -334,15 +334,24 @@ class AsyncGroupConsumer(AsyncConsumer):
         now = asyncio.get_running_loop().time
         if now() < heartbeats.due:
             return
-        await self._db.multi_put(heartbeats.next(now()))
+        if is_joining:
+            await self._rebalance(is_joining=True)
+            return
+
+        async def step(txn: Any) -> None:
+            if not await txn.multi_get([self._keys.owners]):
+                raise self._keys.deleted()  # and stays so: no heartbeat remains of it
+            txn.multi_put(heartbeats.next(now()))
+
+        await self._db.run(step, label=self._label)
 
         async def read(snapshot: Reader) -> Any:
             return await _rows(snapshot.scan(*self._keys.heartbeats)), await snapshot.multi_get([self._keys.owners])
 
         rows, owners = await at_newest_async(self._db, read)
         live, _ = heartbeats.observe(rows, now())
-        if is_joining or not is_balanced(self._keys, owners, live):
-            await self._rebalance(is_joining=is_joining)
+        if not is_balanced(self._keys, owners, live):
+            await self._rebalance()
         elif (pick := self._progress.idle()).moved:
             await self._commit(pick)
 
@@ -357,7 +366,10 @@ class AsyncGroupConsumer(AsyncConsumer):
             live, lost = heartbeats.observe(rows, now())
             if is_leaving:
                 live, lost = live - {member}, lost | {member}
-            txn.multi_put(rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining))
+            writes = rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining)
+            if is_joining:  # with the owners, so that a member that is refused leaves nothing
+                writes |= heartbeats.next(now())
+            txn.multi_put(writes)
 
         await self._db.run(step, label=self._label)
         self._progress.is_known = False

@@ -355,14 +355,23 @@ class GroupConsumer(Consumer):
         heartbeats, _ = self._joined()
         if time.monotonic() < heartbeats.due:
             return
-        self._db.multi_put(heartbeats.next(time.monotonic()))
+        if is_joining:
+            self._rebalance(is_joining=True)
+            return
+
+        def step(txn: Any) -> None:
+            if not txn.multi_get([self._keys.owners]):
+                raise self._keys.deleted()  # and stays so: no heartbeat remains of it
+            txn.multi_put(heartbeats.next(time.monotonic()))
+
+        self._db.run(step, label=self._label)
         rows, owners = at_newest(
             self._db,
             lambda snapshot: (list(snapshot.scan(*self._keys.heartbeats)), snapshot.multi_get([self._keys.owners])),
         )
         live, _ = heartbeats.observe(rows, time.monotonic())
-        if is_joining or not is_balanced(self._keys, owners, live):
-            self._rebalance(is_joining=is_joining)
+        if not is_balanced(self._keys, owners, live):
+            self._rebalance()
         elif (pick := self._progress.idle()).moved:
             self._commit(pick)
 
@@ -377,7 +386,10 @@ class GroupConsumer(Consumer):
             live, lost = heartbeats.observe(rows, time.monotonic())
             if is_leaving:
                 live, lost = live - {member}, lost | {member}
-            txn.multi_put(rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining))
+            writes = rebalanced(self._keys, found, self._partitions, live, lost, is_joining=is_joining)
+            if is_joining:  # with the owners, so that a member that is refused leaves nothing
+                writes |= heartbeats.next(time.monotonic())
+            txn.multi_put(writes)
 
         self._db.run(step, label=self._label)
         self._progress.is_known = False

@@ -353,3 +353,22 @@ def test_arguments_that_make_no_sense(db: logdb.Database) -> None:
     with pytest.raises(TypeError, match="to_end"):
         consumer.reset(to_end=1)  # type: ignore[arg-type]
     assert consumer.run(record, until_end=True) == 0
+
+
+def test_a_refused_member_takes_no_partitions(db: logdb.Database) -> None:
+    orders = db.log("orders")
+    with orders.group("all", partitions=4) as first:
+        with pytest.raises(ValueError, match="4 partitions, not 8"):
+            orders.group("all", partitions=8).__enter__()
+        with orders.group("all", partitions=4) as second:
+            assert {state.owner for state in orders.consumers()} == {first.member, second.member}
+
+
+def test_a_member_of_a_deleted_group_leaves_nothing_behind(db: logdb.Database) -> None:
+    orders = db.log("orders")
+    with orders.group("all", lease=0.001) as member:
+        orders.delete()
+        with pytest.raises(LogDBError, match="was deleted"):  # also if the heartbeat is not due yet
+            member.run(record, timeout=1)
+    assert orders.consumers() == []
+    assert list(db.logs()) == []

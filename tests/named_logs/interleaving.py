@@ -99,7 +99,7 @@ class Connection:
                 committing.__exit__(type(error), error, None)
                 raise
             txn_id = txn.id
-            if self._draw.random() < 0.1:
+            if self._simulation.is_faulty and self._draw.random() < 0.1:
                 self._simulation.unknown[txn_id] = committing
                 if self._draw.random() < 0.5:
                     self._simulation.arrive(txn_id)
@@ -107,7 +107,7 @@ class Connection:
             try:
                 committing.__exit__(None, None, None)
             except ConflictError:
-                if self._draw.random() < 0.1:
+                if self._simulation.is_faulty and self._draw.random() < 0.1:
                     raise
                 continue
             finally:
@@ -191,6 +191,7 @@ class Simulation:
         self.db = logdb.open(":memory:")
         self.log, self.layout = self.db.log("orders"), Layout("orders")
         self.is_group = self.draw.random() < 0.7
+        self.is_faulty = True
         self.partitions = PARTITIONS if self.is_group else 1
         self._keys = ConsumerKeys("orders", GROUP if self.is_group else SINGLE)
         self.unknown: dict[str, Any] = {}
@@ -253,7 +254,9 @@ class Simulation:
             self._checked = version
 
     def finish(self) -> None:
-        """All entries have taken effect once two members have had time, also those of members that were lost."""
+        """All entries have taken effect once two members have had time, also those of members that were lost. No verb
+        fails any more: a failure makes a member join again, and one that has missed a change would learn of it then."""
+        self.is_faulty = False
         for member in self.members:
             member.kill()
         for txn_id in list(self.unknown):
