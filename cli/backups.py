@@ -118,7 +118,7 @@ def restore(session: Session, location: str, at: int | None, at_time: dt.datetim
     keys and values are written anew, with new versions. A directory is a database only when all is restored: after an
     interruption run the command again.
     """
-    when = moment_of(at, at_time)
+    when, logs = moment_of(at, at_time), list[str]()
     try:
         with rendering.progress("restoring", "records") as tick:
             if session.endpoints is None:
@@ -132,10 +132,13 @@ def restore(session: Session, location: str, at: int | None, at_time: dt.datetim
                     done = _extra(
                         lambda: logdb.restore(location, db, version=when.version, time=when.time, progress=tick)
                     )
+                    logs = db.logs() if done.new_version < done.version else []
     except KeyboardInterrupt:
         again = "run the same command again"
         if session.endpoints is not None:
             again = "delete what was written (`logdb delete --prefix ''`), and run the same command again"
         raise Failure(f"interrupted; the database is not restored: {again}", INTERRUPTED) from None
     versions = "" if done.new_version == done.version else f"; its versions are new, up to {done.new_version}"
+    if logs:
+        versions += f"; below version {done.version}, new entries of the log {logs[0]!r} come before the restored ones"
     rendering.answer(as_json, done._asdict(), f"version {done.version} is restored{versions}")

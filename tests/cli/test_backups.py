@@ -54,6 +54,16 @@ def test_through_a_server(run: Run, served: Served, tmp_path: Path) -> None:
     assert "its versions are new" in remotely("restore", backup)
 
 
+def test_a_named_log_in_a_server_that_is_behind_the_backup(run: Run, db: Path, served: Served, tmp_path: Path) -> None:
+    with logdb.open(db) as opened:
+        for number in range(9):
+            opened.log("orders").append(b"entry %d" % number)
+    backup = str(tmp_path / "backup")
+    run("backup", backup)
+    result = CliRunner().invoke(cli, ["--endpoints", served.address, "restore", backup])
+    assert "below version 9, new entries of the log 'orders' come before the restored ones" in result.stdout
+
+
 def test_a_store_needs_its_package(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run("put", "k", "1")
     monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
