@@ -44,13 +44,14 @@ GONE: Final[Record] = DESCRIPTION, b""
 class EntryStore:
     """`next`: the next LSN; those before `durable` are on the medium. `highest`: the highest position that was ever
     written; `last`: the GSN of its last record; `time`: the latest time of a record. `trimmed`: the last GSN that was
-    durable and trimmed. `deleted`: the records that were trimmed one by one. `streams`: those of the entries."""
+    durable and trimmed. `deleted`: the records that were trimmed one by one. `streams`: those of the entries.
+    `has_space`: the journal has records that no entry of the index needs."""
 
     def __init__(self, out: list[Effect], cache_bytes: int) -> None:
         self._out, self._cache_bytes = out, cache_bytes
         self.deleted = DeletedRecords(out)
         self.streams = StreamIndex()
-        self._has_space = False
+        self.has_space = False
         self._unsynced: deque[tuple[int, int]] = deque()
         self.next = self.durable = 1
         self.highest = self.last = self.trimmed = self.time = 0
@@ -163,6 +164,7 @@ class EntryStore:
     def trim_index(self, oldest: int) -> None:
         """Remove the entries before a position from the index. `trim_journal` deletes them, once the unit remembers
         durably that it rejects these positions."""
+        self.has_space = True
         count = bisect_left(self._positions, oldest)
         if not count:
             return
@@ -174,8 +176,8 @@ class EntryStore:
         self.streams.forget(oldest)
 
     def trim_journal(self) -> None:
-        """Delete the records before the first one of the index that has records."""
-        self._has_space = False
+        """Delete the records before the first one of the index that has records. Scans the index."""
+        self.has_space = False
         firsts = [end - count for end, count in zip(self._ends, self._counts, strict=True) if end]
         self._out.append(Trim(JOURNAL, min([*firsts, self.next, self.durable])))
 
@@ -187,12 +189,7 @@ class EntryStore:
             at = self.find(position)
             if at is not None and self._ends[at] < self.durable:
                 self._ends[at] = self._sizes[at] = 0
-                self._has_space = True
-
-    def make_space(self) -> None:
-        """Delete what no entry needs any more. Scans the index, so for timers."""
-        if self._has_space:
-            self.trim_journal()
+                self.has_space = True
 
     def deleted_gsns(self, entries: Iterable[Entry]) -> tuple[int, ...]:
         """The GSNs of the deleted records of these entries, in order."""

@@ -198,7 +198,7 @@ class StorageUnit:
             if self.store.highest >= self.assigned:
                 self._ask_sequencer(now)
             self.copier.on_timer(now)
-            self.store.make_space()
+            self._make_space(now)
             self._report(now)
             self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
         elif isinstance(event, Unreadable):
@@ -309,18 +309,19 @@ class StorageUnit:
         self.reads.former = former[0] if former else None
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
-            oldest = position_of(view.oldest)
-            self.store.trim_index(oldest)
-            self._save(lambda now: self._trim_journals(oldest))
+            self.store.trim_index(position_of(view.oldest))
+            self._save(self._make_space)
             self.reads.wake()
         if found:
             self._shard, self._since = found[0][0], found[0][1].since
             self.copier.on_view(view, *found[0], now)
         self._report(now)
 
-    def _trim_journals(self, oldest: int) -> None:
-        self.store.trim_journal()
-        self.store.deleted.trim_journal(oldest)
+    def _make_space(self, now: int) -> None:
+        """Delete what no entry needs any more, unless a restart would not know yet that it was trimmed."""
+        if self.store.has_space and not self._after_meta:
+            self.store.trim_journal()
+            self.store.deleted.trim_journal(position_of(self.reads.oldest))
 
     def _join(self, epoch: int) -> None:
         """Accept messages from this epoch on, once that is durable: earlier ones were sent to another disk (COR-8)."""
