@@ -58,6 +58,25 @@ def test_records_are_read_if_those_damaged_on_one_unit_are_sound_on_another() ->
     assert found[:2] == [gsn_at(1), gsn_at(2)]
 
 
+def test_after_an_epoch_change_entries_behind_a_damaged_one_are_pulled_from_the_last_unit() -> None:
+    """COR-11: only the damaged entry is known to be complete on the other units."""
+    client = Client()
+    subscription = client.answers[client.call(calls.Subscribe(1))]
+    client.call(calls.Next(subscription))
+    client.configure(view_of(shard_of(1, 0, 0, 0), start=1))
+    for _ in range(2):
+        to, pull = client.one(Pull)
+        assert to == "s13"
+        client.give(to, Rejected(pull.request, Reason.UNREADABLE, 1, 0, "its disk"))
+    client.wait(SECOND // 20)
+    to, pull = client.one(Pull)
+    assert (to, pull.first, pull.end) == ("s12", 1, 2)
+    client.give(to, Rejected(pull.request, Reason.SEALED, 2, 1))
+    client.configure(view_of(shard_of(1, 0, 0, 0), start=2, epoch=3))
+    to, pull = client.one(Pull)
+    assert (to, pull.first, pull.end) == ("s13", 1, 0)
+
+
 def test_a_fill_ends_when_its_position_is_trimmed_away_with_its_shard() -> None:
     """The units of a shard that was removed know nothing of the position any more, and a trim begins no epoch."""
     client = Client()
