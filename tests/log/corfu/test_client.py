@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logdb.cores.effects import MILLISECOND, SECOND
+from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown, LogRecord
 from logdb.log.corfu.client.subscription import HOLES
@@ -112,6 +113,33 @@ def test_a_fill_of_a_position_that_is_already_trimmed_ends_at_once() -> None:
     )
     assert not client.take(FillRequest)
     assert isinstance(client.answers[call], AppendUnknown)
+
+
+def test_any_number_of_appends_that_wait_for_room_end_when_their_shard_is_finalized() -> None:
+    """Each ended the next one in a deeper call, until the client met a RecursionError."""
+    client = Client()
+    count = 2_000
+    for _ in range(count):
+        client.call(calls.Append([(1, bytes(1 << 20))], 1))
+    finalized = view_of(shard_of(1, 0, is_live=False), shard_of(2, 0), start=5)
+    client.configure(finalized._replace(ranges=(Range(1, (1,)), Range(5, (2,)))))
+    client.wait(SECOND)
+    assert {type(result) for result in client.answers.values()} == {Unavailable}
+    assert len(client.answers) == count
+
+
+def test_any_number_of_entries_that_wait_for_a_token_end_when_their_shard_is_finalized() -> None:
+    client = Client(batch_bytes=1_000, window_bytes=2_000)
+    count = 2_000
+    for _ in range(count):
+        client.call(calls.Append([(1, bytes(900))], 1))
+    client.configure(view_of(shard_of(1, 0), shard_of(2, 0)))
+    client.wait(SECOND)
+    finalized = view_of(shard_of(1, 0, is_live=False), shard_of(2, 0), epoch=3, start=5)
+    client.configure(finalized._replace(ranges=(Range(1, (1, 2)), Range(5, (2,)))))
+    client.wait(SECOND)
+    assert {type(result) for result in client.answers.values()} == {Unavailable}
+    assert len(client.answers) == count
 
 
 def test_a_request_for_tokens_has_a_limited_number_of_entries() -> None:

@@ -182,6 +182,7 @@ class AppendClient:
         self._next = 1
         self._epoch = 0
         self._outside: deque[PendingAppend] = deque()
+        self._is_admitting = False
         self._appenders: dict[tuple[int, bool, tuple[int, ...]], PlaceAppender] = {}
         self._unroutable: list[Chunk] = []
         self._without_token: list[Entry] = []
@@ -208,10 +209,15 @@ class AppendClient:
         self._let_in()
 
     def _let_in(self) -> None:
+        """Admit appends while there is room. One may end at once, which calls this again: the outer call goes on then,
+        so that the depth of the stack does not depend on their number."""
+        if self._is_admitting:
+            return
+        self._is_admitting = True
         while self._outside:
             append = self._outside[0]
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
-                return
+                break
             self._outside.popleft()
             self.buffered += append.size
             if append.shard is not None or append.streams:
@@ -226,6 +232,7 @@ class AppendClient:
                     continue
             for place, indexes in splits:
                 self._route(self._chunk(append, place or 0, indexes))
+        self._is_admitting = False
 
     def _chunk(self, append: PendingAppend, place: int, indexes: RecordIndexes) -> Chunk:
         """The first chunk of these records; the others follow it one after the other, so that they keep their order."""
@@ -469,11 +476,12 @@ class AppendClient:
             self._try_later()
 
     def _give_up(self, entry: Entry, error: Exception) -> None:
-        """Refuse the records of an entry without a position."""
+        """Refuse the records of an entry without a position. The next entries follow in an event of their own, since
+        they may be refused, too."""
         self._end(entry)
         for chunk in entry.chunks:
             self._refuse(chunk, error)
-        self._send_collected(entry.appender, lingered=True)
+        self._context.set_timer(entry.appender.linger, self._context.now)
 
     def _assigned(self, answer: TokenResponse | TokenRefused, sender: Address) -> int | None:
         """The sequencer has assigned positions. They count only in its epoch (COR-6)."""
