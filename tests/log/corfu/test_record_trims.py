@@ -339,3 +339,14 @@ def test_a_read_of_a_trimmed_record_raises_trimmed() -> None:
     to, request = client.one(ReadRequest)
     client.give(to, Rejected(request.request, Reason.TRIMMED, 1, 1))
     assert isinstance(client.answers[call], Trimmed)
+
+
+def test_any_number_of_records_that_the_log_has_trimmed_can_be_trimmed_again() -> None:
+    """Each ended at once and began the next one in a deeper call, until the client met a RecursionError."""
+    client = Client()
+    gsns = tuple([gsn_at(position) for position in range(1, 2_000)])
+    trim = client.call(calls.Reconfigure(calls.TrimRecords(gsns)))
+    client.configure(view_of(shard_of(1, 0), start=5_000, oldest=gsn_at(4_000)))
+    to, question = client.one(HighestRequest)
+    client.give(to, HighestResponse(question.request, gsn_at(4_999)))
+    assert client.answers[trim] == len(gsns)
