@@ -44,7 +44,7 @@ from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
 from logdb.log.corfu.storage.entry_store import EntryStore
 from logdb.log.corfu.storage.read_server import MAX_PARKED
-from logdb.log.corfu.storage.unit import StorageUnit
+from logdb.log.corfu.storage.unit import META, StorageUnit
 from tests.harness.script import Script
 from tests.log.corfu.client_stage import shard_of, view_of
 
@@ -242,6 +242,26 @@ def test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_e
     unit.restart()
     unit.give("me", HighestRequest(6, 2))
     assert unit.one(Rejected)[1].why is Reason.SEALED
+
+
+def test_a_unit_that_lost_junk_in_a_crash_reports_the_entry_that_was_written_instead() -> None:
+    """A trim had made the highest position durable before the junk there was. The next epoch has this as its tail."""
+    view = view_of(ALONE, start=5)
+    unit = Scripted(view)
+    unit.fire("storage.heartbeat")
+    _, report = unit.take(Report)[-1]
+    view = view._replace(version=3, oldest=gsn_at(1))
+    unit.give("me", fill(3))
+    unit.give("o1", Update(13, report.nonce, view, False))
+    unit.sync(META)
+    unit.restart()
+    unit.sync()
+    unit.update(view)
+    unit.give("me", write(3, 5))
+    unit.give("o1", Seal(2))
+    unit.sync()
+    sealed = unit.one(Sealed)[1]
+    assert (sealed.highest, sealed.last) == (3, gsn_at(3, 4))
 
 
 def test_a_write_wakes_only_the_requests_that_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:

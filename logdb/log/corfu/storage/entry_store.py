@@ -106,7 +106,7 @@ class EntryStore:
         self._sizes.insert(at, size)
         self.streams.add(entry)
         self.time = max(self.time, time)
-        if position > self.highest:
+        if position >= self.highest:  # equal if a crash has lost what was there
             self.highest, self.last = position, gsn_at(position, max(0, count - 1))
 
     # ---- writing
