@@ -307,12 +307,14 @@ class EntryStore:
         return found, end
 
     def of_client(self, client: int, numbers: Sequence[tuple[int, int]]) -> list[Entry]:
-        """The first `MAX_FOUND` durable entries with some of these records of a client. Scans the index."""
+        """The first `MAX_FOUND` durable entries with some of these records of a client. `numbers`: (first, count), in
+        order, without overlaps. Scans the index."""
         found: list[Entry] = []
         for at, one in enumerate(self._clients):
             if one == client and self._counts[at] and self._ends[at] < self.durable:
                 first, end = self._sequences[at], self._sequences[at] + self._counts[at]
-                if any(number < end and first < number + count for number, count in numbers):
+                before = bisect_left(numbers, (end, 0))  # the number of runs that begin before the end of the entry
+                if before and first < sum(numbers[before - 1]):
                     found.append(self.entry(at))
                     if len(found) == MAX_FOUND:
                         break
