@@ -5,7 +5,7 @@ from __future__ import annotations
 from logdb.cores.effects import MILLISECOND, SECOND
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import AppendUnknown, LogRecord
+from logdb.log.contract import AppendId, AppendUnknown, LogRecord
 from logdb.log.corfu.client.subscription import HOLES
 from logdb.log.corfu.messages import (
     Entry,
@@ -16,6 +16,7 @@ from logdb.log.corfu.messages import (
     ReadResponse,
     Reason,
     Rejected,
+    StatusRequest,
     TokenRequest,
     TokenResponse,
     WriteRequest,
@@ -187,6 +188,15 @@ def test_a_subscription_fills_what_an_earlier_epoch_has_left_without_longer_wait
         entries = tuple([Entry(fill.position, 1, 0, 0, 0) for _, fill in fills])
         client.give("s11", Pulled(pull.request, 5 * HOLES, entries))
         client.call(calls.Next(client.answers[subscription]))
+
+
+def test_an_outcome_is_searched_by_runs_of_records() -> None:
+    """Units scan their indexes for each 256 runs."""
+    client = Client()
+    client.call(calls.Outcome(AppendId(9, ((5, 3_000), (4_000, 2)))))
+    client.configure(view_of(shard_of(1, 0)))
+    client.wait(SECOND)
+    assert {one.sequences for _, one in client.take(StatusRequest)} == {((5, 3_000), (4_000, 2))}
 
 
 def test_a_token_counts_only_in_its_epoch() -> None:

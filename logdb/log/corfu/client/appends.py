@@ -74,14 +74,19 @@ class PendingAppend:
 
     def id(self, client: int) -> AppendId:
         """The id of the append."""
-        runs: list[tuple[int, int]] = []
-        for number in self.numbers:
-            first, count = runs[-1] if runs else (0, 0)
-            if count and (number == first + count if first else number == 0):
-                runs[-1] = first, count + 1
-            else:
-                runs.append((number, 1))
-        return AppendId(client, tuple(runs))
+        return AppendId(client, _runs_of(self.numbers))
+
+
+def _runs_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """(first, count) for each run of consecutive numbers, or of zeros."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        first, count = runs[-1] if runs else (0, 0)
+        if count and (number == first + count if first else number == 0):
+            runs[-1] = first, count + 1
+        else:
+            runs.append((number, 1))
+    return tuple(runs)
 
 
 class Chunk:
@@ -738,7 +743,7 @@ class AppendClient:
             self._context.answer(search.call, search.gsns())
             return
         self._auxiliary.refresh()
-        numbers = tuple([(number, 1) for number in sorted(search.missing)])
+        numbers = _runs_of(sorted(search.missing))
         for config in self._auxiliary.view.shards:
             for unit in config.units:
                 self._context.send(unit.address, StatusRequest(search.id.client, numbers))
