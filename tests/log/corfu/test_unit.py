@@ -29,6 +29,7 @@ from logdb.log.corfu.messages import (
     TokenResponse,
     Update,
     WriteRequest,
+    Written,
 )
 from logdb.log.corfu.projection import (
     ENTRY_RECORDS,
@@ -81,6 +82,20 @@ def test_a_filler_learns_that_the_unit_before_has_trimmed_the_position() -> None
     unit.give("s12", Rejected(pull.request, Reason.TRIMMED, 1, gsn_at(9)))
     to, rejected = unit.one(Rejected)
     assert (to, rejected.request, rejected.why) == ("me", 5, Reason.TRIMMED)
+
+
+def test_a_filler_gets_an_entry_that_is_damaged_on_the_unit_before_from_an_earlier_one() -> None:
+    """Readers used to wait for the entry until an operator had emptied the disk of that unit."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", fill(4))
+    for server in ("s12", "s11"):
+        to, pull = unit.one(Pull)
+        assert (to, pull.first, pull.end) == (server, 4, 5)
+        if server == "s12":
+            unit.give(server, Rejected(pull.request, Reason.UNREADABLE, 1, 1, "damaged"))
+    unit.give(to, Pulled(pull.request, 8, (Entry(4, 1, 7, 1, 1),), records=[LogRecord(gsn_at(4), 1, 1, b"x")]))
+    unit.sync()
+    assert unit.one(Written) == ("me", Written(5, 4, 7, 1, 1))
 
 
 def test_a_unit_behind_the_head_copies_whatever_a_filler_wants() -> None:

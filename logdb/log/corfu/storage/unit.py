@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
@@ -107,7 +107,7 @@ class StorageUnit:
         self._answers: list[tuple[int, int, Effect]] = []
         self._answered = 0
         self._deletions: deque[tuple[int, Effect]] = deque()
-        self._fetches: dict[int, tuple[FillRequest, Address]] = {}
+        self._fetches: dict[int, tuple[FillRequest, Address, Sequence[Unit]]] = {}
         self._number = rng.getrandbits(62)
         self._question = self._asked_at = self._written = self.time = 0
         self._held: list[tuple[WriteRequest | FillRequest, Address]] = []
@@ -453,16 +453,20 @@ class StorageUnit:
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
         elif self._lacks(config, position):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
-        elif (before := self._before(config, position)) is None:
+        elif units := self._before(config, position):
+            self._fetch(message, sender, units)
+        else:
             self.store.add(Entry(position, 0, 0, 0, 0), ())
             self._answer_written(message.request, position, sender)
-        else:
-            self._number += 1
-            self._fetches[self._number] = message, sender
-            if len(self._fetches) > MAX_FETCHES:
-                del self._fetches[next(iter(self._fetches))]
-            pull = Pull(self._number, message.epoch, position, 1, position + 1, 0, None, 1, uncommitted=True)
-            self._out.append(Send(before.address, pull))
+
+    def _fetch(self, fill: FillRequest, filler: Address, units: Sequence[Unit]) -> None:
+        """Copy an entry from the last of these units, or from the one before it if the entry is damaged there."""
+        self._number += 1
+        self._fetches[self._number] = fill, filler, units[:-1]
+        if len(self._fetches) > MAX_FETCHES:
+            del self._fetches[next(iter(self._fetches))]
+        pull = Pull(self._number, fill.epoch, fill.position, 1, fill.position + 1, 0, None, 1, uncommitted=True)
+        self._out.append(Send(units[-1].address, pull))
 
     def _is_in(self, config: ShardConfig) -> bool:
         """Whether this unit has the positions of this shard, or is a stream replica, which has those of its streams."""
@@ -473,11 +477,10 @@ class StorageUnit:
         own = self.view.shard(self._shard)
         return own is not None and own.holds_streams
 
-    def _before(self, config: ShardConfig, position: int) -> Unit | None:
-        """The unit to copy an entry from; None: this unit is the head. Stream replicas come after all log replicas
-        (COR-15)."""
-        chain = config.chain(position) if self._holds_streams else config.upstream(self.server, position)
-        return chain[-1] if chain else None
+    def _before(self, config: ShardConfig, position: int) -> tuple[Unit, ...]:
+        """The units that have an entry before this one; none: this unit is the head. Stream replicas come after all log
+        replicas (COR-15)."""
+        return config.chain(position) if self._holds_streams else config.upstream(self.server, position)
 
     def _lacks(self, config: ShardConfig, position: int) -> bool:
         """Whether no unit of the chain before this one has the entry, but a former unit may have it."""
@@ -499,7 +502,7 @@ class StorageUnit:
         if fetch is None:
             self.copier.on_pulled(message, now)
             return
-        fill, filler = fetch
+        fill, filler, _ = fetch
         if not message.entries or self._is_rejected(fill, filler):
             return
         if not self._is_own(message.entries[0]):
@@ -512,9 +515,13 @@ class StorageUnit:
 
     def _on_rejected(self, message: Rejected, sender: Address, now: int) -> None:
         """Another unit does not send an entry. The filler requests it again, unless it was trimmed."""
-        fill, filler = self._fetches.pop(message.request, (None, ""))
-        if fill is None:
+        fetch = self._fetches.pop(message.request, None)
+        if fetch is None:
             self.copier.on_rejected(message, now)
+            return
+        fill, filler, units = fetch
+        if message.why is Reason.UNREADABLE and units:
+            self._fetch(fill, filler, units)
         elif message.why is Reason.TRIMMED:
             self.reads.reject(fill.request, Reason.TRIMMED, filler)
 
