@@ -271,11 +271,11 @@ class EntryStore:
         found: list[int] = []
         open_ = sorted([one for one in self.streams.uncommitted if first <= one < end])
         while first < end and len(found) < limit:
-            run_end = min(end, first + RUN * step)
-            low, high = bisect_left(self._positions, first), bisect_left(self._positions, run_end)
-            is_full = high - low == len(range(first, run_end, step)) and max(self._ends[low:high]) < self.durable
-            if not is_full or bisect_left(open_, first) < bisect_left(open_, run_end):
-                found += [one for one in range(first, run_end, step) if self.readable_at(one) is None]
+            run = range(first, min(end, first + RUN * step), step)
+            low, high = bisect_left(self._positions, first), bisect_left(self._positions, run.stop)
+            is_full = self._positions[low:high] == array("Q", run) and max(self._ends[low:high]) < self.durable
+            if not is_full or bisect_left(open_, first) < bisect_left(open_, run.stop):
+                found += [one for one in run if self.readable_at(one) is None]
             first += RUN * step
         return found[:limit]
 
