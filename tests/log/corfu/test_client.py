@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logdb.cores.effects import MILLISECOND, SECOND
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogRecord
+from logdb.log.corfu.client import appends
 from logdb.log.corfu.client.subscription import HOLES
 from logdb.log.corfu.messages import (
     Entry,
@@ -141,6 +144,29 @@ def test_any_number_of_entries_that_wait_for_a_token_end_when_their_shard_is_fin
     client.wait(SECOND)
     assert {type(result) for result in client.answers.values()} == {Unavailable}
     assert len(client.answers) == count
+
+
+def test_entries_that_wait_for_a_sequencer_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt took a client with thousands of them seconds."""
+    looks = []
+
+    class Counted(appends.Entry):
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            looks.append(other)
+            return self is other
+
+    monkeypatch.setattr(appends, "Entry", Counted)
+    client = Client(batch_bytes=100)
+    client.call(calls.Append([(1, b"x")]))
+    client.configure(view_of(shard_of(1, 0))._replace(sequencer="", nonce=0))
+    for _ in range(100):
+        client.call(calls.Append([(1, bytes(90))]))
+    client.wait(SECOND)
+    client.configure(view_of(shard_of(1, 0), epoch=3))
+    assert sum([len(request.places) for _, request in client.take(TokenRequest)]) == 101
+    assert len(looks) < 101
 
 
 def test_a_request_for_tokens_has_a_limited_number_of_entries() -> None:

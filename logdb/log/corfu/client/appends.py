@@ -431,9 +431,11 @@ class AppendClient:
         """Request positions for entries of which none has one."""
         view = self._auxiliary.view
         live = {config.shard for config in view.live()}
-        lost = [
-            one for one in entries if not all(view.stream_shard(stream, view.start) for stream in one.appender.streams)
-        ]
+        lost = {
+            one: None
+            for one in entries
+            if not all(view.stream_shard(stream, view.start) for stream in one.appender.streams)
+        }
         for entry in lost:
             self._give_up(entry, Unavailable("the log has no shard of streams any more"))
         entries = [entry for entry in entries if entry not in lost]
@@ -441,7 +443,7 @@ class AppendClient:
         for entry in entries:
             if not live or (entry.place and entry.place not in live):
                 self._reroute(entry)
-        waiting = [one for one in ready if not (view.sequencer and self._has_replicas(one))]
+        waiting = {one: None for one in ready if not (view.sequencer and self._has_replicas(one))}
         if waiting:
             self._without_token += waiting
             self._try_later()
