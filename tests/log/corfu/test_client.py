@@ -146,6 +146,33 @@ def test_any_number_of_entries_that_wait_for_a_token_end_when_their_shard_is_fin
     assert len(client.answers) == count
 
 
+@pytest.mark.parametrize("is_routed", [True, False], ids=["in a full window", "without a shard"])
+def test_an_append_that_expires_looks_at_no_other_one(monkeypatch: pytest.MonkeyPatch, is_routed: bool) -> None:
+    """Tens of thousands that waited took a client minutes."""
+    looks = []
+
+    class Counted(appends.Chunk):
+        @property
+        def append(self) -> appends.PendingAppend:
+            looks.append(self)
+            return self.of
+
+        @append.setter
+        def append(self, append: appends.PendingAppend) -> None:
+            self.of = append
+
+    monkeypatch.setattr(appends, "Chunk", Counted)
+    client = Client(window_bytes=1)
+    for number in range(200):
+        client.call(calls.Append([(1, b"x")], deadline=MILLISECOND + number))
+    if is_routed:
+        client.configure(view_of(shard_of(1, 0)))
+    looks.clear()
+    client.wait(2 * MILLISECOND)
+    assert len(client.answers) == 200
+    assert len(looks) < 10 * 200
+
+
 def test_entries_that_wait_for_a_sequencer_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt took a client with thousands of them seconds."""
     looks = []
