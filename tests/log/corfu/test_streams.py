@@ -190,11 +190,14 @@ def test_a_log_replica_names_its_open_positions_before_the_epoch() -> None:
 
 
 def test_an_entry_at_a_position_of_another_shard_hides_no_open_position() -> None:
-    """A writer may send it to the wrong unit. The open position would be decided when streams were read (COR-18)."""
-    unit = Scripted(with_streams(shard_of(1, 0, 0, 0), shard_of(2, 0), streams_of(SHARD_OF_STREAMS, 0), start=5))
+    """A unit that has just restarted accepts it. The open position would be decided when streams were read (COR-18)."""
+    view = with_streams(shard_of(1, 0, 0, 0), shard_of(2, 0), streams_of(SHARD_OF_STREAMS, 0), start=5)
+    unit = Scripted(view)
+    unit.restart()
     for position in (1, 2):
         unit.give("me", WriteRequest(5, 2, position, 9, 7, position, (), [(1, b"x")]))
     unit.sync()
+    unit.update(view)
     unit.give("me", OpenRequest(6, 2, 1, 5))
     assert unit.one(OpenPositions)[1].positions == (3,)
 

@@ -234,6 +234,27 @@ def test_a_unit_that_restarts_accepts_what_it_could_have_accepted_before() -> No
     assert not unit.take(Rejected)
 
 
+FINALIZED = view_of(shard_of(1, 0, 0, 0, is_live=False), start=9)._replace(ranges=(Range(1, (1,)), Range(9, ())))
+"""No shard has the positions from 9 on."""
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        (FINALIZED, write(9)),
+        (view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), start=9), write(10)),
+        (view_of(shard_of(1, 0, 0, 0), start=9), write(10)._replace(epoch=3)),
+    ],
+    ids=["of no shard", "of another shard", "of an epoch that the unit does not know"],
+)
+def test_a_unit_writes_only_positions_of_its_own_shard(view: View, message: WriteRequest) -> None:
+    """An entry where no shard has positions made the next epoch begin behind it, and no subscription got past it."""
+    unit = Scripted(view)
+    unit.give("me", message)
+    assert unit.one(Rejected)[1].why is Reason.BUSY
+    assert not unit.core.store.positions
+
+
 @pytest.mark.parametrize("records", [0, ENTRY_RECORDS + 1])
 def test_an_entry_has_a_record_and_not_more_than_a_position_has_gsns(records: int) -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 0)))

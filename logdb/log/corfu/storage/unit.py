@@ -416,6 +416,9 @@ class StorageUnit:
             self._hold(message, sender, now)
             return
         if self.store.find(message.position) is None:
+            if self.view.version and self._shard_of(message) is None:  # after a restart, it has none for a moment
+                self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
+                return
             self.store.add(
                 Entry(
                     message.position,
@@ -444,12 +447,12 @@ class StorageUnit:
         chain could be forged."""
         if self._is_rejected(message, sender):
             return
-        position, config = message.position, self.view.owner(message.position)
+        position, config = message.position, self._shard_of(message)
         if self.store.find(position) is not None:
             self._answer_written(message.request, position, sender)
         elif not self._is_assigned(message):
             self._hold(message, sender, now)
-        elif message.epoch > self.view.epoch or config is None or not self._is_in(config):
+        elif config is None:
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
         elif self._lacks(config, position):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
@@ -468,9 +471,13 @@ class StorageUnit:
         pull = Pull(self._number, fill.epoch, fill.position, 1, fill.position + 1, 0, None, 1, uncommitted=True)
         self._out.append(Send(units[-1].address, pull))
 
-    def _is_in(self, config: ShardConfig) -> bool:
-        """Whether this unit has the positions of this shard, or is a stream replica, which has those of its streams."""
-        return config.has(self.server) or self._holds_streams
+    def _shard_of(self, message: WriteRequest | FillRequest) -> ShardConfig | None:
+        """The shard of a position; None if this unit has no positions of that, or does not know the epoch yet. A stream
+        replica has positions of all shards."""
+        config = self.view.owner(message.position)
+        if config is None or message.epoch > self.view.epoch:
+            return None
+        return config if self._holds_streams or config.has(self.server) else None
 
     @property
     def _holds_streams(self) -> bool:
