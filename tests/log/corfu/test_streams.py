@@ -394,6 +394,28 @@ def test_a_stream_is_read_up_to_the_last_position_that_was_assigned() -> None:
     assert client.answers[call] == Batch(1, gsn_at(9), records(2, 6, 8))
 
 
+@pytest.mark.parametrize("both", [False, True], ids=["of different entries", "of one entry"])
+def test_a_stream_is_read_if_what_is_damaged_on_one_replica_is_sound_on_another(both: bool) -> None:
+    """Each damage made the whole batch unreadable, so a read had no end."""
+    client, call = reading(with_streams(shard_of(1, 0), streams_of(SHARD_OF_STREAMS, 0, 0), start=5), 8)
+    entries = entry(2, (7, 0)), entry(6, (7, 0)), entry(8, (7, 6))
+    damaged = {"s21": 6, "s22": 6 if both else 2}
+    for _ in range(20):
+        for to, pull in client.take(StreamPull):
+            rest = [one for one in entries if one.position >= pull.first]
+            found = rest[:1] if pull.max_bytes == 1 else rest
+            end = rest[1].position if found == rest[:1] != rest else pull.end
+            answer: Any = StreamPulled(pull.request, end, tuple(found), (), records(*[one.position for one in found]))
+            if damaged[to] in [one.position for one in found]:
+                answer = Rejected(pull.request, Reason.UNREADABLE, 1, 1, f"disk of {to}")
+            client.give(to, answer)
+        client.wait(SECOND // 20)
+    if both:
+        assert "disk of s21; disk of s22" in str(client.answers[call])
+    else:
+        assert client.answers[call] == Batch(1, gsn_at(9), records(2, 6, 8))
+
+
 @pytest.mark.parametrize("are_trimmed", [False, True], ids=["empty records", "trimmed records"])
 def test_a_batch_of_many_small_records_has_a_limit(are_trimmed: bool) -> None:
     client, call = reading(VIEW._replace(start=1), 99)
