@@ -43,7 +43,7 @@ from logdb.log.corfu.projection import (
 )
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
-from logdb.log.corfu.storage.entry_store import EntryStore
+from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
 from logdb.log.corfu.storage.read_server import MAX_PARKED
 from logdb.log.corfu.storage.unit import META, StorageUnit
 from tests.harness.script import Script
@@ -351,6 +351,24 @@ def test_a_copy_goes_on_with_an_answer_that_comes_late() -> None:
     unit.give("s12", Pulled(pull.request, 8, entries, records=records))
     unit.sync()
     assert 9 in [one.copied for _, one in unit.take(Report)]
+
+
+def test_a_copy_that_arrives_after_a_trim_is_not_written_again() -> None:
+    """The unit had a position already. If a crash lost the trim, its journal had that twice, and it could not start."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
+    _, copy = unit.one(Pull)
+    entries = tuple([Entry(position, 1, 7, position, 1) for position in range(1, 9)])
+    records = [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]
+    unit.give("me", fill(2))
+    _, pull = unit.one(Pull)
+    unit.give("s12", Pulled(pull.request, 8, entries[1:2], records=records[1:2]))
+    unit.fire("storage.heartbeat")
+    _, report = unit.take(Report)[-1]
+    unit.give("o1", Update(13, report.nonce, unit.core.view._replace(version=3, oldest=gsn_at(4)), False))
+    unit.give("s12", Pulled(copy.request, 8, entries, records=records))
+    unit.sync(JOURNAL)
+    unit.restart()
+    assert list(unit.core.store.positions) == [2, 4, 5, 6, 7, 8]
 
 
 def test_a_damaged_entry_is_copied_from_an_earlier_unit_of_the_chain() -> None:
