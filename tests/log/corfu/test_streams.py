@@ -178,6 +178,19 @@ def test_a_log_replica_reports_its_highest_entry_though_it_is_not_committed() ->
     assert unit.one(Pulled)[1].entries == (entry(3, (7, 1)),)
 
 
+def test_a_stream_replica_copies_nothing_from_a_shard_that_was_trimmed_away() -> None:
+    """Its units were silent, and the replica asked them until another epoch began."""
+    view = with_streams(shard_of(1, 0, is_live=False), shard_of(3, 0), streams_of(SHARD_OF_STREAMS, 9), start=9)
+    view = view._replace(ranges=(Range(1, (1,)), Range(5, (3,))))
+    unit = Scripted(view, server=21)
+    assert unit.one(Pull)[0] == "s11"
+    unit.wait(unit.core.config.heartbeat_ns)
+    trimmed = view._replace(version=3, shards=view.shards[1:], ranges=view.ranges[1:], oldest=gsn_at(5))
+    unit.update(trimmed)
+    to, pull = unit.take(Pull)[-1]
+    assert (to, pull.first) == ("s31", 5)
+
+
 def test_a_log_replica_names_its_open_positions_before_the_epoch() -> None:
     unit = log_replica(start=6)
     unit.give("me", OpenRequest(6, 2, 1, 6))

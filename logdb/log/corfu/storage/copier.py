@@ -48,8 +48,8 @@ class Copier:
         self.copied = 0
 
     def on_view(self, view: View, shard: int, me: Unit, now: int) -> None:
-        """The unit is in this projection."""
-        is_newer = self._view is None or view.epoch > self._view.epoch
+        """The unit is in this projection. The shard from which it copies may have been trimmed away."""
+        is_newer = self._view is None or view.epoch > self._view.epoch or view.shard(self._source) is None
         self._view, self._server, self._shard, self._since = view, me.server, shard, me.since
         if is_newer:
             self._is_filling, self._link, self._damaged = False, 0, 0
