@@ -26,10 +26,10 @@ def shard_of(number: int, *since: int, is_live: bool = True) -> ShardConfig:
 
 
 class Client(Script):
-    """A client of one replica of the auxiliary."""
+    """A client of one replica of the auxiliary. `settings`: as in `ClientConfig`."""
 
-    def __init__(self) -> None:
-        config = ClientConfig("me", ("o1",), coalesce_calls=False)
+    def __init__(self, **settings: Any) -> None:
+        config = ClientConfig("me", ("o1",), coalesce_calls=False, **settings)
         super().__init__(lambda journals: CorfuClient(config, journals, Random(1)))
 
     def configure(self, view: View) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logdb.cores.effects import MILLISECOND, SECOND
+from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import AppendUnknown, LogRecord
+from logdb.log.contract import AppendId, AppendUnknown, LogRecord
+from logdb.log.corfu.client import appends
 from logdb.log.corfu.client.subscription import HOLES
 from logdb.log.corfu.messages import (
     Entry,
@@ -15,6 +19,7 @@ from logdb.log.corfu.messages import (
     ReadResponse,
     Reason,
     Rejected,
+    StatusRequest,
     TokenRequest,
     TokenResponse,
     WriteRequest,
@@ -58,6 +63,25 @@ def test_records_are_read_if_those_damaged_on_one_unit_are_sound_on_another() ->
     assert found[:2] == [gsn_at(1), gsn_at(2)]
 
 
+def test_after_an_epoch_change_entries_behind_a_damaged_one_are_pulled_from_the_last_unit() -> None:
+    """COR-11: only the damaged entry is known to be complete on the other units."""
+    client = Client()
+    subscription = client.answers[client.call(calls.Subscribe(1))]
+    client.call(calls.Next(subscription))
+    client.configure(view_of(shard_of(1, 0, 0, 0), start=1))
+    for _ in range(2):
+        to, pull = client.one(Pull)
+        assert to == "s13"
+        client.give(to, Rejected(pull.request, Reason.UNREADABLE, 1, 0, "its disk"))
+    client.wait(SECOND // 20)
+    to, pull = client.one(Pull)
+    assert (to, pull.first, pull.end) == ("s12", 1, 2)
+    client.give(to, Rejected(pull.request, Reason.SEALED, 2, 1))
+    client.configure(view_of(shard_of(1, 0, 0, 0), start=2, epoch=3))
+    to, pull = client.one(Pull)
+    assert (to, pull.first, pull.end) == ("s13", 1, 0)
+
+
 def test_a_fill_ends_when_its_position_is_trimmed_away_with_its_shard() -> None:
     """The units of a shard that was removed know nothing of the position any more, and a trim begins no epoch."""
     client = Client()
@@ -93,6 +117,83 @@ def test_a_fill_of_a_position_that_is_already_trimmed_ends_at_once() -> None:
     )
     assert not client.take(FillRequest)
     assert isinstance(client.answers[call], AppendUnknown)
+
+
+def test_any_number_of_appends_that_wait_for_room_end_when_their_shard_is_finalized() -> None:
+    """Each ended the next one in a deeper call, until the client met a RecursionError."""
+    client = Client()
+    count = 2_000
+    for _ in range(count):
+        client.call(calls.Append([(1, bytes(1 << 20))], 1))
+    finalized = view_of(shard_of(1, 0, is_live=False), shard_of(2, 0), start=5)
+    client.configure(finalized._replace(ranges=(Range(1, (1,)), Range(5, (2,)))))
+    client.wait(SECOND)
+    assert {type(result) for result in client.answers.values()} == {Unavailable}
+    assert len(client.answers) == count
+
+
+def test_any_number_of_entries_that_wait_for_a_token_end_when_their_shard_is_finalized() -> None:
+    client = Client(batch_bytes=1_000, window_bytes=2_000)
+    count = 2_000
+    for _ in range(count):
+        client.call(calls.Append([(1, bytes(900))], 1))
+    client.configure(view_of(shard_of(1, 0), shard_of(2, 0)))
+    client.wait(SECOND)
+    finalized = view_of(shard_of(1, 0, is_live=False), shard_of(2, 0), epoch=3, start=5)
+    client.configure(finalized._replace(ranges=(Range(1, (1, 2)), Range(5, (2,)))))
+    client.wait(SECOND)
+    assert {type(result) for result in client.answers.values()} == {Unavailable}
+    assert len(client.answers) == count
+
+
+@pytest.mark.parametrize("is_routed", [True, False], ids=["in a full window", "without a shard"])
+def test_an_append_that_expires_looks_at_no_other_one(monkeypatch: pytest.MonkeyPatch, is_routed: bool) -> None:
+    """Tens of thousands that waited took a client minutes."""
+    looks = []
+
+    class Counted(appends.Chunk):
+        @property
+        def append(self) -> appends.PendingAppend:
+            looks.append(self)
+            return self.of
+
+        @append.setter
+        def append(self, append: appends.PendingAppend) -> None:
+            self.of = append
+
+    monkeypatch.setattr(appends, "Chunk", Counted)
+    client = Client(window_bytes=1)
+    for number in range(200):
+        client.call(calls.Append([(1, b"x")], deadline=MILLISECOND + number))
+    if is_routed:
+        client.configure(view_of(shard_of(1, 0)))
+    looks.clear()
+    client.wait(2 * MILLISECOND)
+    assert len(client.answers) == 200
+    assert len(looks) < 10 * 200
+
+
+def test_entries_that_wait_for_a_sequencer_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt took a client with thousands of them seconds."""
+    looks = []
+
+    class Counted(appends.Entry):
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            looks.append(other)
+            return self is other
+
+    monkeypatch.setattr(appends, "Entry", Counted)
+    client = Client(batch_bytes=100)
+    client.call(calls.Append([(1, b"x")]))
+    client.configure(view_of(shard_of(1, 0))._replace(sequencer="", nonce=0))
+    for _ in range(100):
+        client.call(calls.Append([(1, bytes(90))]))
+    client.wait(SECOND)
+    client.configure(view_of(shard_of(1, 0), epoch=3))
+    assert sum([len(request.places) for _, request in client.take(TokenRequest)]) == 101
+    assert len(looks) < 101
 
 
 def test_a_request_for_tokens_has_a_limited_number_of_entries() -> None:
@@ -140,6 +241,15 @@ def test_a_subscription_fills_what_an_earlier_epoch_has_left_without_longer_wait
         entries = tuple([Entry(fill.position, 1, 0, 0, 0) for _, fill in fills])
         client.give("s11", Pulled(pull.request, 5 * HOLES, entries))
         client.call(calls.Next(client.answers[subscription]))
+
+
+def test_an_outcome_is_searched_by_runs_of_records() -> None:
+    """Units scan their indexes for each 256 runs."""
+    client = Client()
+    client.call(calls.Outcome(AppendId(9, ((5, 3_000), (4_000, 2)))))
+    client.configure(view_of(shard_of(1, 0)))
+    client.wait(SECOND)
+    assert {one.sequences for _, one in client.take(StatusRequest)} == {((5, 3_000), (4_000, 2))}
 
 
 def test_a_token_counts_only_in_its_epoch() -> None:

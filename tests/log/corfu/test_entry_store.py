@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -129,6 +130,30 @@ def test_the_entries_of_a_client_are_found_by_sequence_number() -> None:
     found = stored.store.of_client
     assert [one.position for one in found(7, ((101, 1), (300, 5)))] == [1, 3]
     assert [one.position for one in found(7, ((102, 100),))] == []
+
+
+def test_a_status_looks_at_few_of_the_requested_runs_for_each_entry() -> None:
+    """A request with 256 runs took a unit with 100,000 entries of the client seconds, so that it seemed to be lost."""
+
+    class Runs(list[tuple[int, int]]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[tuple[int, int]]:
+            for one in super().__iter__():
+                self.looks += 1
+                yield one
+
+        def __getitem__(self, at: Any) -> Any:
+            self.looks += 1
+            return super().__getitem__(at)
+
+    stored = Stored()
+    for position in range(1, 101):
+        stored.add(position, b"x")
+    runs = Runs([(position * 100 + 50, 1) for position in range(1, 256)])
+    runs[70] = 7_100, 1
+    assert [one.position for one in stored.store.of_client(7, runs)] == [71]
+    assert runs.looks < 100 * 20
 
 
 def test_entries_count_for_the_limit_of_a_pull_even_if_they_have_no_bytes() -> None:

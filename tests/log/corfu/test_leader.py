@@ -230,3 +230,12 @@ def test_a_change_that_was_carried_out_ends_no_other_epoch() -> None:
     leader.on_applied(command, state, 1)
     assert len(state.shards) == 2
     assert [one for one in out if isinstance(one, Send) and isinstance(one.message, Seal)] == []
+
+
+def test_a_leader_forgets_trims_that_it_has_proposed() -> None:
+    state, leader = with_a_shard(), Leader(CONFIG, [], now=0)
+    for number in range(1, 1_000):
+        leader.on_change(ChangeRequest(number, "Trim", (number,)), state, number * MILLISECOND)
+        leader.on_timer(state, number * MILLISECOND)
+    leader.commands.clear()
+    assert sum([len(one) for one in vars(leader).values() if isinstance(one, dict)]) < 500

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from logdb.cores.effects import SECOND, JournalRange
+from logdb.cores.effects import SECOND, JournalRange, Persisted
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.corfu.messages import (
@@ -23,12 +25,14 @@ from logdb.log.corfu.messages import (
     Reason,
     Rejected,
     Seal,
+    Update,
     WriteRequest,
     Written,
 )
 from logdb.log.corfu.projection import Range, gsn_at
 from logdb.log.corfu.storage.deleted_records import DELETED
 from logdb.log.corfu.storage.entry_store import JOURNAL
+from logdb.log.corfu.storage.unit import META
 from tests.log.corfu.client_stage import Client, shard_of, view_of
 from tests.log.corfu.test_unit import Scripted
 
@@ -116,6 +120,28 @@ def test_the_journal_of_deletions_ends_with_its_prefix() -> None:
         assert unit.journals[DELETED].first == first
     unit.restart()
     assert not unit.core.store.deleted.of(3)
+
+
+@pytest.mark.parametrize("deletes", [True, False], ids=["a record was trimmed by itself", "another trim follows"])
+def test_the_journal_loses_nothing_before_a_restart_would_know_that_it_was_trimmed(deletes: bool) -> None:
+    """Positions would be undecided again, and the unit could seal an epoch with a lower one than it has reported."""
+    unit = unit_with(1, 1, 1)
+    if deletes:
+        unit.give("me", DeleteRequest(6, 2, (gsn_at(1),)))
+        unit.sync()
+    view, nonce = unit.core.view, json.loads(unit.journals[META].records[-1].payload)["nonce"]
+    ends = []
+    for oldest in (4,) if deletes else (2, 4):
+        unit.give("o1", Update(13, nonce, view._replace(version=9 + oldest, oldest=gsn_at(oldest)), False))
+        ends.append(unit.journals[META].end)
+    if deletes:
+        unit.fire("storage.heartbeat")
+    else:
+        unit.journals[META].durable = ends[0]
+        unit.handle(Persisted(META, ends[0]))
+    unit.restart()
+    assert unit.core.store.highest == 3
+    assert 3 in unit.core.store.positions
 
 
 @pytest.mark.parametrize(
@@ -313,3 +339,14 @@ def test_a_read_of_a_trimmed_record_raises_trimmed() -> None:
     to, request = client.one(ReadRequest)
     client.give(to, Rejected(request.request, Reason.TRIMMED, 1, 1))
     assert isinstance(client.answers[call], Trimmed)
+
+
+def test_any_number_of_records_that_the_log_has_trimmed_can_be_trimmed_again() -> None:
+    """Each ended at once and began the next one in a deeper call, until the client met a RecursionError."""
+    client = Client()
+    gsns = tuple([gsn_at(position) for position in range(1, 2_000)])
+    trim = client.call(calls.Reconfigure(calls.TrimRecords(gsns)))
+    client.configure(view_of(shard_of(1, 0), start=5_000, oldest=gsn_at(4_000)))
+    to, question = client.one(HighestRequest)
+    client.give(to, HighestResponse(question.request, gsn_at(4_999)))
+    assert client.answers[trim] == len(gsns)

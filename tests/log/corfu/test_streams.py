@@ -178,6 +178,19 @@ def test_a_log_replica_reports_its_highest_entry_though_it_is_not_committed() ->
     assert unit.one(Pulled)[1].entries == (entry(3, (7, 1)),)
 
 
+def test_a_stream_replica_copies_nothing_from_a_shard_that_was_trimmed_away() -> None:
+    """Its units were silent, and the replica asked them until another epoch began."""
+    view = with_streams(shard_of(1, 0, is_live=False), shard_of(3, 0), streams_of(SHARD_OF_STREAMS, 9), start=9)
+    view = view._replace(ranges=(Range(1, (1,)), Range(5, (3,))))
+    unit = Scripted(view, server=21)
+    assert unit.one(Pull)[0] == "s11"
+    unit.wait(unit.core.config.heartbeat_ns)
+    trimmed = view._replace(version=3, shards=view.shards[1:], ranges=view.ranges[1:], oldest=gsn_at(5))
+    unit.update(trimmed)
+    to, pull = unit.take(Pull)[-1]
+    assert (to, pull.first) == ("s31", 5)
+
+
 def test_a_log_replica_names_its_open_positions_before_the_epoch() -> None:
     unit = log_replica(start=6)
     unit.give("me", OpenRequest(6, 2, 1, 6))
@@ -187,6 +200,19 @@ def test_a_log_replica_names_its_open_positions_before_the_epoch() -> None:
     assert unit.one(OpenPositions)[1].positions == ()
     unit.give("me", OpenRequest(8, 3, 1, 6))
     assert unit.one(Rejected)[1].why is Reason.BUSY
+
+
+def test_an_entry_at_a_position_of_another_shard_hides_no_open_position() -> None:
+    """A unit that has just restarted accepts it. The open position would be decided when streams were read (COR-18)."""
+    view = with_streams(shard_of(1, 0, 0, 0), shard_of(2, 0), streams_of(SHARD_OF_STREAMS, 0), start=5)
+    unit = Scripted(view)
+    unit.restart()
+    for position in (1, 2):
+        unit.give("me", WriteRequest(5, 2, position, 9, 7, position, (), [(1, b"x")]))
+    unit.sync()
+    unit.update(view)
+    unit.give("me", OpenRequest(6, 2, 1, 5))
+    assert unit.one(OpenPositions)[1].positions == (3,)
 
 
 def test_a_log_replica_that_has_copied_names_its_open_positions_from_before_it_joined() -> None:
@@ -379,6 +405,28 @@ def test_a_stream_is_read_up_to_the_last_position_that_was_assigned() -> None:
     client, call = reading(VIEW, 8)
     give_stream(client, 1, 9, entry(2, (7, 0)), entry(6, (7, 0)), entry(8, (7, 6)))
     assert client.answers[call] == Batch(1, gsn_at(9), records(2, 6, 8))
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["of different entries", "of one entry"])
+def test_a_stream_is_read_if_what_is_damaged_on_one_replica_is_sound_on_another(both: bool) -> None:
+    """Each damage made the whole batch unreadable, so a read had no end."""
+    client, call = reading(with_streams(shard_of(1, 0), streams_of(SHARD_OF_STREAMS, 0, 0), start=5), 8)
+    entries = entry(2, (7, 0)), entry(6, (7, 0)), entry(8, (7, 6))
+    damaged = {"s21": 6, "s22": 6 if both else 2}
+    for _ in range(20):
+        for to, pull in client.take(StreamPull):
+            rest = [one for one in entries if one.position >= pull.first]
+            found = rest[:1] if pull.max_bytes == 1 else rest
+            end = rest[1].position if found == rest[:1] != rest else pull.end
+            answer: Any = StreamPulled(pull.request, end, tuple(found), (), records(*[one.position for one in found]))
+            if damaged[to] in [one.position for one in found]:
+                answer = Rejected(pull.request, Reason.UNREADABLE, 1, 1, f"disk of {to}")
+            client.give(to, answer)
+        client.wait(SECOND // 20)
+    if both:
+        assert "disk of s21; disk of s22" in str(client.answers[call])
+    else:
+        assert client.answers[call] == Batch(1, gsn_at(9), records(2, 6, 8))
 
 
 @pytest.mark.parametrize("are_trimmed", [False, True], ids=["empty records", "trimmed records"])

@@ -29,6 +29,7 @@ from logdb.log.corfu.messages import (
     TokenResponse,
     Update,
     WriteRequest,
+    Written,
 )
 from logdb.log.corfu.projection import (
     ENTRY_RECORDS,
@@ -42,9 +43,9 @@ from logdb.log.corfu.projection import (
 )
 from logdb.log.corfu.sequencer.sequencer import Sequencer, SequencerConfig
 from logdb.log.corfu.storage.config import UnitConfig
-from logdb.log.corfu.storage.entry_store import EntryStore
+from logdb.log.corfu.storage.entry_store import JOURNAL, EntryStore
 from logdb.log.corfu.storage.read_server import MAX_PARKED
-from logdb.log.corfu.storage.unit import StorageUnit
+from logdb.log.corfu.storage.unit import META, StorageUnit
 from tests.harness.script import Script
 from tests.log.corfu.client_stage import shard_of, view_of
 
@@ -81,6 +82,20 @@ def test_a_filler_learns_that_the_unit_before_has_trimmed_the_position() -> None
     unit.give("s12", Rejected(pull.request, Reason.TRIMMED, 1, gsn_at(9)))
     to, rejected = unit.one(Rejected)
     assert (to, rejected.request, rejected.why) == ("me", 5, Reason.TRIMMED)
+
+
+def test_a_filler_gets_an_entry_that_is_damaged_on_the_unit_before_from_an_earlier_one() -> None:
+    """Readers used to wait for the entry until an operator had emptied the disk of that unit."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
+    unit.give("me", fill(4))
+    for server in ("s12", "s11"):
+        to, pull = unit.one(Pull)
+        assert (to, pull.first, pull.end) == (server, 4, 5)
+        if server == "s12":
+            unit.give(server, Rejected(pull.request, Reason.UNREADABLE, 1, 1, "damaged"))
+    unit.give(to, Pulled(pull.request, 8, (Entry(4, 1, 7, 1, 1),), records=[LogRecord(gsn_at(4), 1, 1, b"x")]))
+    unit.sync()
+    assert unit.one(Written) == ("me", Written(5, 4, 7, 1, 1))
 
 
 def test_a_unit_behind_the_head_copies_whatever_a_filler_wants() -> None:
@@ -219,6 +234,27 @@ def test_a_unit_that_restarts_accepts_what_it_could_have_accepted_before() -> No
     assert not unit.take(Rejected)
 
 
+FINALIZED = view_of(shard_of(1, 0, 0, 0, is_live=False), start=9)._replace(ranges=(Range(1, (1,)), Range(9, ())))
+"""No shard has the positions from 9 on."""
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        (FINALIZED, write(9)),
+        (view_of(shard_of(1, 0, 0, 0), shard_of(2, 0), start=9), write(10)),
+        (view_of(shard_of(1, 0, 0, 0), start=9), write(10)._replace(epoch=3)),
+    ],
+    ids=["of no shard", "of another shard", "of an epoch that the unit does not know"],
+)
+def test_a_unit_writes_only_positions_of_its_own_shard(view: View, message: WriteRequest) -> None:
+    """An entry where no shard has positions made the next epoch begin behind it, and no subscription got past it."""
+    unit = Scripted(view)
+    unit.give("me", message)
+    assert unit.one(Rejected)[1].why is Reason.BUSY
+    assert not unit.core.store.positions
+
+
 @pytest.mark.parametrize("records", [0, ENTRY_RECORDS + 1])
 def test_an_entry_has_a_record_and_not_more_than_a_position_has_gsns(records: int) -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 0)))
@@ -242,6 +278,26 @@ def test_a_sealed_unit_reports_its_end_once_that_is_durable_and_answers_for_no_e
     unit.restart()
     unit.give("me", HighestRequest(6, 2))
     assert unit.one(Rejected)[1].why is Reason.SEALED
+
+
+def test_a_unit_that_lost_junk_in_a_crash_reports_the_entry_that_was_written_instead() -> None:
+    """A trim had made the highest position durable before the junk there was. The next epoch has this as its tail."""
+    view = view_of(ALONE, start=5)
+    unit = Scripted(view)
+    unit.fire("storage.heartbeat")
+    _, report = unit.take(Report)[-1]
+    view = view._replace(version=3, oldest=gsn_at(1))
+    unit.give("me", fill(3))
+    unit.give("o1", Update(13, report.nonce, view, False))
+    unit.sync(META)
+    unit.restart()
+    unit.sync()
+    unit.update(view)
+    unit.give("me", write(3, 5))
+    unit.give("o1", Seal(2))
+    unit.sync()
+    sealed = unit.one(Sealed)[1]
+    assert (sealed.highest, sealed.last) == (3, gsn_at(3, 4))
 
 
 def test_a_write_wakes_only_the_requests_that_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +351,24 @@ def test_a_copy_goes_on_with_an_answer_that_comes_late() -> None:
     unit.give("s12", Pulled(pull.request, 8, entries, records=records))
     unit.sync()
     assert 9 in [one.copied for _, one in unit.take(Report)]
+
+
+def test_a_copy_that_arrives_after_a_trim_is_not_written_again() -> None:
+    """The unit had a position already. If a crash lost the trim, its journal had that twice, and it could not start."""
+    unit = Scripted(view_of(shard_of(1, 0, 0, 9), start=9))
+    _, copy = unit.one(Pull)
+    entries = tuple([Entry(position, 1, 7, position, 1) for position in range(1, 9)])
+    records = [LogRecord(gsn_at(one.position), 1, 1, b"x") for one in entries]
+    unit.give("me", fill(2))
+    _, pull = unit.one(Pull)
+    unit.give("s12", Pulled(pull.request, 8, entries[1:2], records=records[1:2]))
+    unit.fire("storage.heartbeat")
+    _, report = unit.take(Report)[-1]
+    unit.give("o1", Update(13, report.nonce, unit.core.view._replace(version=3, oldest=gsn_at(4)), False))
+    unit.give("s12", Pulled(copy.request, 8, entries, records=records))
+    unit.sync(JOURNAL)
+    unit.restart()
+    assert list(unit.core.store.positions) == [2, 4, 5, 6, 7, 8]
 
 
 def test_a_damaged_entry_is_copied_from_an_earlier_unit_of_the_chain() -> None:

@@ -105,8 +105,10 @@ def forget_the_sealed_epoch_in_a_restart(right: Right, self: StorageUnit, journa
 
 
 @planted(StorageUnit, "_before", PLANTED)
-def fill_with_junk_what_the_head_has(right: Right, self: StorageUnit, config: ShardConfig, position: int) -> None:
-    return None
+def fill_with_junk_what_the_head_has(
+    right: Right, self: StorageUnit, config: ShardConfig, position: int
+) -> tuple[Unit, ...]:
+    return ()
 
 
 @planted(StorageUnit, "_is_assigned", PLANTED)

@@ -193,6 +193,7 @@ class Leader:
     def on_timer(self, state: ProjectionState, now: int) -> None:
         """Repeat what was not answered."""
         self.is_ticking = False
+        self._proposed = {key: until for key, until in self._proposed.items() if until > now}
         if self._sealing is not None:
             self._seal(self._sealing, state.shards.values())
         self.look(state, now)

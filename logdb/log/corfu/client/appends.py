@@ -7,7 +7,7 @@ and readers need not remember which records they have seen.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -42,12 +42,14 @@ TRIMMED: Final = "its position was trimmed before its outcome was received"
 
 
 class PendingAppend:
-    """An append under way. `streams`: of all its records. `numbers`, `gsns`, `shards`: of its records, 0 until they are
+    """An append under way. `streams`: of all its records. `chunks`: its chunks that are in no entry yet, each with the
+    queue that it waits in. `numbers`, `gsns`, `shards`: of its records, 0 until they are
     known. `left`: records without an outcome. `refused`: those that will not be appended. `is_lost`: the outcome of
     some cannot be found out. `waiting`: calls that wait for its outcome."""
 
     __slots__ = (
         "call",
+        "chunks",
         "gsns",
         "is_lost",
         "is_over",
@@ -65,6 +67,7 @@ class PendingAppend:
     def __init__(self, call: int, records: Sequence[Record], shard: int | None, streams: tuple[int, ...] = ()) -> None:
         self.call, self.records, self.shard, self.streams = call, records, shard, streams
         self.size = record_bytes(records)
+        self.chunks: dict[Chunk, PlaceAppender | None] = {}
         self.numbers = [0] * len(records)
         self.gsns = [0] * len(records)
         self.shards = [0] * len(records)
@@ -74,14 +77,19 @@ class PendingAppend:
 
     def id(self, client: int) -> AppendId:
         """The id of the append."""
-        runs: list[tuple[int, int]] = []
-        for number in self.numbers:
-            first, count = runs[-1] if runs else (0, 0)
-            if count and (number == first + count if first else number == 0):
-                runs[-1] = first, count + 1
-            else:
-                runs.append((number, 1))
-        return AppendId(client, tuple(runs))
+        return AppendId(client, _runs_of(self.numbers))
+
+
+def _runs_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """(first, count) for each run of consecutive numbers, or of zeros."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        first, count = runs[-1] if runs else (0, 0)
+        if count and (number == first + count if first else number == 0):
+            runs[-1] = first, count + 1
+        else:
+            runs.append((number, 1))
+    return tuple(runs)
 
 
 class Chunk:
@@ -103,7 +111,7 @@ class PlaceAppender:
 
     def __init__(self, place: int, is_fixed: bool, streams: tuple[int, ...] = ()) -> None:
         self.place, self.is_fixed, self.streams = place, is_fixed, streams
-        self.collected: deque[Chunk] = deque()
+        self.collected: OrderedDict[Chunk, None] = OrderedDict()
         self.collected_bytes = self.flight_bytes = 0
         self.linger: Timer
 
@@ -181,9 +189,10 @@ class AppendClient:
         self.buffered = 0
         self._next = 1
         self._epoch = 0
-        self._outside: deque[PendingAppend] = deque()
+        self._outside: OrderedDict[PendingAppend, None] = OrderedDict()
+        self._is_admitting = False
         self._appenders: dict[tuple[int, bool, tuple[int, ...]], PlaceAppender] = {}
-        self._unroutable: list[Chunk] = []
+        self._unroutable: OrderedDict[Chunk, None] = OrderedDict()
         self._without_token: list[Entry] = []
         self._token_requests: dict[int, list[Entry]] = {}
         self._writing: dict[Entry, None] = {}
@@ -204,15 +213,20 @@ class AppendClient:
             self._context.answer(call, calls.AppendResult([], []))
             return
         self._appends[call] = append
-        self._outside.append(append)
+        self._outside[append] = None
         self._let_in()
 
     def _let_in(self) -> None:
+        """Admit appends while there is room. One may end at once, which calls this again: the outer call goes on then,
+        so that the depth of the stack does not depend on their number."""
+        if self._is_admitting:
+            return
+        self._is_admitting = True
         while self._outside:
-            append = self._outside[0]
+            append = next(iter(self._outside))
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
-                return
-            self._outside.popleft()
+                break
+            del self._outside[append]
             self.buffered += append.size
             if append.shard is not None or append.streams:
                 splits: Iterable[tuple[int | None, RecordIndexes]] = ((append.shard, range(len(append.records))),)
@@ -226,6 +240,7 @@ class AppendClient:
                     continue
             for place, indexes in splits:
                 self._route(self._chunk(append, place or 0, indexes))
+        self._is_admitting = False
 
     def _chunk(self, append: PendingAppend, place: int, indexes: RecordIndexes) -> Chunk:
         """The first chunk of these records; the others follow it one after the other, so that they keep their order."""
@@ -257,13 +272,15 @@ class AppendClient:
     def _drop_unsent(self, append: PendingAppend) -> None:
         """Send no more records of an append that has ended."""
         if append in self._outside:
-            self._outside.remove(append)
+            del self._outside[append]
             append.size = 0
-        for appender in self._appenders.values():
-            for chunk in [one for one in appender.collected if one.append is append]:
-                appender.collected.remove(chunk)
+        for chunk, appender in append.chunks.items():
+            if appender is None:
+                del self._unroutable[chunk]
+            else:
+                del appender.collected[chunk]
                 appender.collected_bytes -= chunk.size
-        self._unroutable = [one for one in self._unroutable if one.append is not append]
+        append.chunks.clear()
         unsent = append.numbers.count(0)
         append.left -= unsent
         append.refused += unsent
@@ -303,7 +320,7 @@ class AppendClient:
         if place is None:
             if not view.version:
                 self._auxiliary.refresh()
-            self._unroutable.append(chunk)
+            self._unroutable[chunk] = append.chunks[chunk] = None
             self._try_later()
             return
         key = place, append.shard is not None, append.streams
@@ -311,7 +328,8 @@ class AppendClient:
         if appender is None:
             appender = self._appenders[key] = PlaceAppender(*key)
             appender.linger = Timer(lambda: self._send_collected(appender, lingered=True))
-        appender.collected.append(chunk)
+        appender.collected[chunk] = None
+        append.chunks[chunk] = appender
         appender.collected_bytes += chunk.size
         self._send_collected(appender)
 
@@ -398,10 +416,11 @@ class AppendClient:
         size = count = 0
         limit = self._context.config.batch_bytes
         while appender.collected:
-            chunk = appender.collected[0]
+            chunk = next(iter(appender.collected))
             if chunks and (size + chunk.size > limit or count + len(chunk.indexes) > ENTRY_RECORDS):
                 break
-            chunks.append(appender.collected.popleft())
+            del appender.collected[chunk], chunk.append.chunks[chunk]
+            chunks.append(chunk)
             size += chunk.size
             count += len(chunk.indexes)
         appender.collected_bytes -= size
@@ -419,9 +438,11 @@ class AppendClient:
         """Request positions for entries of which none has one."""
         view = self._auxiliary.view
         live = {config.shard for config in view.live()}
-        lost = [
-            one for one in entries if not all(view.stream_shard(stream, view.start) for stream in one.appender.streams)
-        ]
+        lost = {
+            one: None
+            for one in entries
+            if not all(view.stream_shard(stream, view.start) for stream in one.appender.streams)
+        }
         for entry in lost:
             self._give_up(entry, Unavailable("the log has no shard of streams any more"))
         entries = [entry for entry in entries if entry not in lost]
@@ -429,7 +450,7 @@ class AppendClient:
         for entry in entries:
             if not live or (entry.place and entry.place not in live):
                 self._reroute(entry)
-        waiting = [one for one in ready if not (view.sequencer and self._has_replicas(one))]
+        waiting = {one: None for one in ready if not (view.sequencer and self._has_replicas(one))}
         if waiting:
             self._without_token += waiting
             self._try_later()
@@ -469,11 +490,12 @@ class AppendClient:
             self._try_later()
 
     def _give_up(self, entry: Entry, error: Exception) -> None:
-        """Refuse the records of an entry without a position."""
+        """Refuse the records of an entry without a position. The next entries follow in an event of their own, since
+        they may be refused, too."""
         self._end(entry)
         for chunk in entry.chunks:
             self._refuse(chunk, error)
-        self._send_collected(entry.appender, lingered=True)
+        self._context.set_timer(entry.appender.linger, self._context.now)
 
     def _assigned(self, answer: TokenResponse | TokenRefused, sender: Address) -> int | None:
         """The sequencer has assigned positions. They count only in its epoch (COR-6)."""
@@ -513,8 +535,9 @@ class AppendClient:
             self._route_waiting()
 
     def _route_waiting(self) -> None:
-        chunks, self._unroutable = self._unroutable, []
+        chunks, self._unroutable = self._unroutable, OrderedDict()
         for chunk in chunks:
+            del chunk.append.chunks[chunk]
             self._route(chunk)
         entries, self._without_token = self._without_token, []
         if entries:
@@ -730,7 +753,7 @@ class AppendClient:
             self._context.answer(search.call, search.gsns())
             return
         self._auxiliary.refresh()
-        numbers = tuple([(number, 1) for number in sorted(search.missing)])
+        numbers = _runs_of(sorted(search.missing))
         for config in self._auxiliary.view.shards:
             for unit in config.units:
                 self._context.send(unit.address, StatusRequest(search.id.client, numbers))

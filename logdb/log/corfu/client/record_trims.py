@@ -33,13 +33,13 @@ class Deletion:
 class RecordTrim:
     """A call. `waiting`: deletions that have not begun; `open`: number of those under way; `count`: of records."""
 
-    __slots__ = ("call", "count", "open", "waiting")
+    __slots__ = ("call", "count", "is_beginning", "open", "waiting")
 
     def __init__(self, call: int, gsns: Iterable[int]) -> None:
         by_position: dict[int, list[int]] = {}
         for gsn in sorted(set(gsns)):
             by_position.setdefault(position_of(gsn), []).append(gsn)
-        self.call, self.open = call, 0
+        self.call, self.open, self.is_beginning = call, 0, False
         self.count = sum(map(len, by_position.values()))
         self.waiting = deque([Deletion(self, position, tuple(found)) for position, found in by_position.items()])
 
@@ -81,11 +81,17 @@ class RecordTrimClient:
         self._context.answer(trim.call, outcome_unknown("not all units answered before the deadline"))
 
     def _continue(self, trim: RecordTrim) -> None:
+        """Begin deletions. One may end at once, which calls this again: the outer call goes on then, so that the depth
+        of the stack does not depend on their number."""
+        if trim.is_beginning:
+            return
+        trim.is_beginning = True
         while trim.waiting and trim.open < WINDOW:
             one = trim.waiting.popleft()
             self._open[one] = None
             trim.open += 1
             self._begin(one)
+        trim.is_beginning = False
         if not trim.open:
             self._context.answer(trim.call, trim.count)
 

@@ -141,13 +141,14 @@ class EarlierEpochs:
 class StreamRead:
     """A read under way. `first`: the position of its GSN; `next`: the next position to pull; `known`: no entry of the
     stream is missing before this position. `last`: the last position to read. `missing`: an entry that did not come,
-    which is filled at `fill_at`; `tries`: to get it. `records`, `trimmed`: of the entries so far. `attempt`: grows with
-    each epoch."""
+    which is filled at `fill_at`; `tries`: to get it. `records`, `trimmed`: of the entries so far. `damaged`: replicas
+    that cannot read the next entry, and why. `attempt`: grows with each epoch."""
 
     __slots__ = (
         "attempt",
         "bytes",
         "call",
+        "damaged",
         "fill_at",
         "first",
         "gsn",
@@ -171,6 +172,7 @@ class StreamRead:
         self.fill_at = self.tries = 0
         self.records: list[LogRecord] = []
         self.trimmed: list[int] = []
+        self.damaged: dict[Address, str] = {}
         self.timer: Timer
 
 
@@ -232,6 +234,7 @@ class StreamClient:
         read.next = read.known = read.first
         read.records.clear()
         read.trimmed.clear()
+        read.damaged.clear()
         read.missing = read.bytes = 0
 
         def confirmed(tail: int) -> None:
@@ -265,8 +268,9 @@ class StreamClient:
 
     # ---- entries
 
-    def _pull(self, read: StreamRead) -> None:
-        """Request the next entries from a replica of the shard that has them."""
+    def _pull(self, read: StreamRead, *, is_single: bool = False) -> None:
+        """Request the next entries from a replica of the shard that has them. `is_single`: only one, because one of
+        several was damaged."""
         view = self._auxiliary.view
         oldest = self._auxiliary.oldest
         if read.gsn < oldest:
@@ -285,7 +289,7 @@ class StreamClient:
                 self._pull(read)
             return
         read.number = number = self._context.next_number()
-        size = self._context.config.batch_bytes - read.bytes
+        size = 1 if is_single else self._context.config.batch_bytes - read.bytes
 
         def choose(attempt: int) -> Address | None:
             """A unit that has copied all entries by now, if the projection says so."""
@@ -301,9 +305,15 @@ class StreamClient:
                 self._requests.cancel(number)
                 self._take(read, answer)
                 return None
-            if answer.why is Reason.UNREADABLE and len(config.units) == 1:
-                self._end(read, Corruption("the stream", None, answer.explanation))
+            if answer.why is Reason.UNREADABLE and not is_single:
+                self._requests.cancel(number)
+                self._pull(read, is_single=True)
                 return None
+            if answer.why is Reason.UNREADABLE:
+                read.damaged[sender] = answer.explanation
+                if read.damaged.keys() >= {unit.address for unit in config.units}:
+                    self._end(read, Corruption("the stream", None, "; ".join(sorted(set(read.damaged.values())))))
+                    return None
             self._auxiliary.rejected(answer)
             if answer.why is Reason.TRIMMED:
                 self._end(read, Trimmed(read.gsn, answer.oldest))
@@ -330,6 +340,7 @@ class StreamClient:
                     self._lacks(read, previous)
                     return
             read.next, read.known = position + 1, max(read.known, position + 1)
+            read.damaged.clear()
             records = [one for one in by_position.get(position, ()) if one.gsn >= read.gsn]
             read.records += records
             trimmed = [gsn for gsn in deleted.get(position, ()) if gsn >= read.gsn]

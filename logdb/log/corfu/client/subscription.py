@@ -210,7 +210,7 @@ class LogSubscription(Subscription):
                 self._auxiliary.refresh()
             if not chain:
                 return None
-            turn = stream.turn if stream.damaged else len(chain) - 1
+            turn = stream.turn if is_single and stream.damaged else len(chain) - 1
             return chain[turn % len(chain)].address
 
         def answered(answer: Pulled | Rejected, sender: Address) -> int | None:

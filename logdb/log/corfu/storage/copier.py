@@ -48,8 +48,8 @@ class Copier:
         self.copied = 0
 
     def on_view(self, view: View, shard: int, me: Unit, now: int) -> None:
-        """The unit is in this projection."""
-        is_newer = self._view is None or view.epoch > self._view.epoch
+        """The unit is in this projection. The shard from which it copies may have been trimmed away."""
+        is_newer = self._view is None or view.epoch > self._view.epoch or view.shard(self._source) is None
         self._view, self._server, self._shard, self._since = view, me.server, shard, me.since
         if is_newer:
             self._is_filling, self._link, self._damaged = False, 0, 0
@@ -160,9 +160,10 @@ class Copier:
 
     def on_pulled(self, message: Pulled, now: int) -> bool:
         """Store the received entries. Returns whether the response was to a request of this copier."""
-        if message.request != self._number:
+        if message.request != self._number or self._view is None:
             return False
         self._doublings = max(0, self._doublings - 1)
+        first = max(self._at, position_of(self._view.oldest))
         by_position: dict[int, list[LogRecord]] = {}
         for record in message.records:
             by_position.setdefault(position_of(record.gsn), []).append(record)
@@ -171,7 +172,7 @@ class Copier:
         entries = [*takewhile(lambda entry: former is None or entry.time <= former.time, message.entries)]
         for entry in entries:
             position = entry.position
-            if self._store.find(position) is None and position >= self._at and self._is_own(entry):
+            if self._store.find(position) is None and position >= first and self._is_own(entry):
                 self._store.add_copy(entry, by_position.get(position, ()), deleted, uncommitted)
         if entries:
             self._reached[self._part] = max(self._at, entries[-1].position + 1)

@@ -44,13 +44,14 @@ GONE: Final[Record] = DESCRIPTION, b""
 class EntryStore:
     """`next`: the next LSN; those before `durable` are on the medium. `highest`: the highest position that was ever
     written; `last`: the GSN of its last record; `time`: the latest time of a record. `trimmed`: the last GSN that was
-    durable and trimmed. `deleted`: the records that were trimmed one by one. `streams`: those of the entries."""
+    durable and trimmed. `deleted`: the records that were trimmed one by one. `streams`: those of the entries.
+    `has_space`: the journal has records that no entry of the index needs."""
 
     def __init__(self, out: list[Effect], cache_bytes: int) -> None:
         self._out, self._cache_bytes = out, cache_bytes
         self.deleted = DeletedRecords(out)
         self.streams = StreamIndex()
-        self._has_space = False
+        self.has_space = False
         self._unsynced: deque[tuple[int, int]] = deque()
         self.next = self.durable = 1
         self.highest = self.last = self.trimmed = self.time = 0
@@ -105,7 +106,7 @@ class EntryStore:
         self._sizes.insert(at, size)
         self.streams.add(entry)
         self.time = max(self.time, time)
-        if position > self.highest:
+        if position >= self.highest:  # equal if a crash has lost what was there
             self.highest, self.last = position, gsn_at(position, max(0, count - 1))
 
     # ---- writing
@@ -163,6 +164,7 @@ class EntryStore:
     def trim_index(self, oldest: int) -> None:
         """Remove the entries before a position from the index. `trim_journal` deletes them, once the unit remembers
         durably that it rejects these positions."""
+        self.has_space = True
         count = bisect_left(self._positions, oldest)
         if not count:
             return
@@ -174,8 +176,8 @@ class EntryStore:
         self.streams.forget(oldest)
 
     def trim_journal(self) -> None:
-        """Delete the records before the first one of the index that has records."""
-        self._has_space = False
+        """Delete the records before the first one of the index that has records. Scans the index."""
+        self.has_space = False
         firsts = [end - count for end, count in zip(self._ends, self._counts, strict=True) if end]
         self._out.append(Trim(JOURNAL, min([*firsts, self.next, self.durable])))
 
@@ -187,12 +189,7 @@ class EntryStore:
             at = self.find(position)
             if at is not None and self._ends[at] < self.durable:
                 self._ends[at] = self._sizes[at] = 0
-                self._has_space = True
-
-    def make_space(self) -> None:
-        """Delete what no entry needs any more. Scans the index, so for timers."""
-        if self._has_space:
-            self.trim_journal()
+                self.has_space = True
 
     def deleted_gsns(self, entries: Iterable[Entry]) -> tuple[int, ...]:
         """The GSNs of the deleted records of these entries, in order."""
@@ -274,11 +271,11 @@ class EntryStore:
         found: list[int] = []
         open_ = sorted([one for one in self.streams.uncommitted if first <= one < end])
         while first < end and len(found) < limit:
-            run_end = min(end, first + RUN * step)
-            low, high = bisect_left(self._positions, first), bisect_left(self._positions, run_end)
-            is_full = high - low == len(range(first, run_end, step)) and max(self._ends[low:high]) < self.durable
-            if not is_full or bisect_left(open_, first) < bisect_left(open_, run_end):
-                found += [one for one in range(first, run_end, step) if self.readable_at(one) is None]
+            run = range(first, min(end, first + RUN * step), step)
+            low, high = bisect_left(self._positions, first), bisect_left(self._positions, run.stop)
+            is_full = self._positions[low:high] == array("Q", run) and max(self._ends[low:high]) < self.durable
+            if not is_full or bisect_left(open_, first) < bisect_left(open_, run.stop):
+                found += [one for one in run if self.readable_at(one) is None]
             first += RUN * step
         return found[:limit]
 
@@ -310,12 +307,14 @@ class EntryStore:
         return found, end
 
     def of_client(self, client: int, numbers: Sequence[tuple[int, int]]) -> list[Entry]:
-        """The first `MAX_FOUND` durable entries with some of these records of a client. Scans the index."""
+        """The first `MAX_FOUND` durable entries with some of these records of a client. `numbers`: (first, count), in
+        order, without overlaps. Scans the index."""
         found: list[Entry] = []
         for at, one in enumerate(self._clients):
             if one == client and self._counts[at] and self._ends[at] < self.durable:
                 first, end = self._sequences[at], self._sequences[at] + self._counts[at]
-                if any(number < end and first < number + count for number, count in numbers):
+                before = bisect_left(numbers, (end, 0))  # the number of runs that begin before the end of the entry
+                if before and first < sum(numbers[before - 1]):
                     found.append(self.entry(at))
                     if len(found) == MAX_FOUND:
                         break

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
@@ -107,7 +107,7 @@ class StorageUnit:
         self._answers: list[tuple[int, int, Effect]] = []
         self._answered = 0
         self._deletions: deque[tuple[int, Effect]] = deque()
-        self._fetches: dict[int, tuple[FillRequest, Address]] = {}
+        self._fetches: dict[int, tuple[FillRequest, Address, Sequence[Unit]]] = {}
         self._number = rng.getrandbits(62)
         self._question = self._asked_at = self._written = self.time = 0
         self._held: list[tuple[WriteRequest | FillRequest, Address]] = []
@@ -198,7 +198,7 @@ class StorageUnit:
             if self.store.highest >= self.assigned:
                 self._ask_sequencer(now)
             self.copier.on_timer(now)
-            self.store.make_space()
+            self._make_space(now)
             self._report(now)
             self._out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
         elif isinstance(event, Unreadable):
@@ -309,18 +309,19 @@ class StorageUnit:
         self.reads.former = former[0] if former else None
         if view.oldest > self.reads.oldest:
             self.reads.oldest = view.oldest
-            oldest = position_of(view.oldest)
-            self.store.trim_index(oldest)
-            self._save(lambda now: self._trim_journals(oldest))
+            self.store.trim_index(position_of(view.oldest))
+            self._save(self._make_space)
             self.reads.wake()
         if found:
             self._shard, self._since = found[0][0], found[0][1].since
             self.copier.on_view(view, *found[0], now)
         self._report(now)
 
-    def _trim_journals(self, oldest: int) -> None:
-        self.store.trim_journal()
-        self.store.deleted.trim_journal(oldest)
+    def _make_space(self, now: int) -> None:
+        """Delete what no entry needs any more, unless a restart would not know yet that it was trimmed."""
+        if self.store.has_space and not self._after_meta:
+            self.store.trim_journal()
+            self.store.deleted.trim_journal(position_of(self.reads.oldest))
 
     def _join(self, epoch: int) -> None:
         """Accept messages from this epoch on, once that is durable: earlier ones were sent to another disk (COR-8)."""
@@ -415,6 +416,9 @@ class StorageUnit:
             self._hold(message, sender, now)
             return
         if self.store.find(message.position) is None:
+            if self.view.version and self._shard_of(message) is None:  # after a restart, it has none for a moment
+                self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
+                return
             self.store.add(
                 Entry(
                     message.position,
@@ -443,40 +447,47 @@ class StorageUnit:
         chain could be forged."""
         if self._is_rejected(message, sender):
             return
-        position, config = message.position, self.view.owner(message.position)
+        position, config = message.position, self._shard_of(message)
         if self.store.find(position) is not None:
             self._answer_written(message.request, position, sender)
         elif not self._is_assigned(message):
             self._hold(message, sender, now)
-        elif message.epoch > self.view.epoch or config is None or not self._is_in(config):
+        elif config is None:
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit knows no chain of the position")
         elif self._lacks(config, position):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
-        elif (before := self._before(config, position)) is None:
+        elif units := self._before(config, position):
+            self._fetch(message, sender, units)
+        else:
             self.store.add(Entry(position, 0, 0, 0, 0), ())
             self._answer_written(message.request, position, sender)
-        else:
-            self._number += 1
-            self._fetches[self._number] = message, sender
-            if len(self._fetches) > MAX_FETCHES:
-                del self._fetches[next(iter(self._fetches))]
-            pull = Pull(self._number, message.epoch, position, 1, position + 1, 0, None, 1, uncommitted=True)
-            self._out.append(Send(before.address, pull))
 
-    def _is_in(self, config: ShardConfig) -> bool:
-        """Whether this unit has the positions of this shard, or is a stream replica, which has those of its streams."""
-        return config.has(self.server) or self._holds_streams
+    def _fetch(self, fill: FillRequest, filler: Address, units: Sequence[Unit]) -> None:
+        """Copy an entry from the last of these units, or from the one before it if the entry is damaged there."""
+        self._number += 1
+        self._fetches[self._number] = fill, filler, units[:-1]
+        if len(self._fetches) > MAX_FETCHES:
+            del self._fetches[next(iter(self._fetches))]
+        pull = Pull(self._number, fill.epoch, fill.position, 1, fill.position + 1, 0, None, 1, uncommitted=True)
+        self._out.append(Send(units[-1].address, pull))
+
+    def _shard_of(self, message: WriteRequest | FillRequest) -> ShardConfig | None:
+        """The shard of a position; None if this unit has no positions of that, or does not know the epoch yet. A stream
+        replica has positions of all shards."""
+        config = self.view.owner(message.position)
+        if config is None or message.epoch > self.view.epoch:
+            return None
+        return config if self._holds_streams or config.has(self.server) else None
 
     @property
     def _holds_streams(self) -> bool:
         own = self.view.shard(self._shard)
         return own is not None and own.holds_streams
 
-    def _before(self, config: ShardConfig, position: int) -> Unit | None:
-        """The unit to copy an entry from; None: this unit is the head. Stream replicas come after all log replicas
-        (COR-15)."""
-        chain = config.chain(position) if self._holds_streams else config.upstream(self.server, position)
-        return chain[-1] if chain else None
+    def _before(self, config: ShardConfig, position: int) -> tuple[Unit, ...]:
+        """The units that have an entry before this one; none: this unit is the head. Stream replicas come after all log
+        replicas (COR-15)."""
+        return config.chain(position) if self._holds_streams else config.upstream(self.server, position)
 
     def _lacks(self, config: ShardConfig, position: int) -> bool:
         """Whether no unit of the chain before this one has the entry, but a former unit may have it."""
@@ -498,7 +509,7 @@ class StorageUnit:
         if fetch is None:
             self.copier.on_pulled(message, now)
             return
-        fill, filler = fetch
+        fill, filler, _ = fetch
         if not message.entries or self._is_rejected(fill, filler):
             return
         if not self._is_own(message.entries[0]):
@@ -511,9 +522,13 @@ class StorageUnit:
 
     def _on_rejected(self, message: Rejected, sender: Address, now: int) -> None:
         """Another unit does not send an entry. The filler requests it again, unless it was trimmed."""
-        fill, filler = self._fetches.pop(message.request, (None, ""))
-        if fill is None:
+        fetch = self._fetches.pop(message.request, None)
+        if fetch is None:
             self.copier.on_rejected(message, now)
+            return
+        fill, filler, units = fetch
+        if message.why is Reason.UNREADABLE and units:
+            self._fetch(fill, filler, units)
         elif message.why is Reason.TRIMMED:
             self.reads.reject(fill.request, Reason.TRIMMED, filler)
 
