@@ -143,6 +143,25 @@ def test_records_are_read_if_those_damaged_on_one_member_are_sound_on_another() 
     assert found[:2] == [1, 2]
 
 
+def test_a_subscription_requests_the_configuration_until_it_is_as_new_as_an_answer() -> None:
+    """The answer to a request that was under way already came late, with the configuration before. The subscription
+    waited for another one, which nothing requested."""
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    batch = client.call(calls.Next(client.results[subscription]))  # type: ignore[arg-type]
+    client.configure(WITH_SHARD)
+    (pull,) = (one.message for one in client.take(Pull))
+    client.receive("s1", ReadFailed(pull.request, ReadError.BEHIND, 1))
+    assert client.is_asking()
+    client.wait()
+    assert client.take(Pull)
+    client.receive("s1", Pulled(pull.request, 1, 5, 2))
+    client.configure(WITH_SHARD)
+    assert batch not in client.results
+    client.configure(WITH_SHARD._replace(version=3, set_version=2))
+    assert client.results[batch].end == 5  # type: ignore[attr-defined]
+
+
 def test_a_subscription_asks_only_once_for_trimmed_records() -> None:
     """The application does not fetch the batch in front of the trimmed records for a while."""
     client = Client()
