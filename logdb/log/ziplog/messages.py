@@ -296,7 +296,8 @@ class Stored(NamedTuple):
 
 class Sessions(NamedTuple):
     """Primary to a member that has the order up to `end`: which records are there of the clients from `first` to before
-    `following` (0: to the last one). The others come in messages of their own, in order."""
+    `following` (0: to the last one). The others come in messages of their own, in order. If the client
+    `following` is in this one, too, the next one has more of its records, and begins with the last one here."""
 
     shard: int
     view: int
