@@ -212,6 +212,11 @@ class Inserted(NamedTuple):
     placed: tuple[Placed, ...]
     is_stable: bool
 
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """(sequence number, GSN) of each record."""
+        return [place for first, gsns in self.placed for place in enumerate(gsns, first)]
+
 
 class Refused(NamedTuple):
     """Primary to client: of an `Insert` for this `view`, which has ended: (first number, count) of its records that are

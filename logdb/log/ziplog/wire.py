@@ -18,6 +18,11 @@ def _insert(message: m.Insert) -> list[m.Insert]:
     return [message._replace(records=first), message._replace(sequence=message.sequence + half, records=rest)]
 
 
+def _inserted(message: m.Inserted) -> list[m.Inserted]:
+    half = len(message.places) // 2
+    return [message._replace(placed=m.placed_runs(part)) for part in (message.places[:half], message.places[half:])]
+
+
 def _pulled(message: m.Pulled) -> list[m.Pulled]:
     half = len(message.records) // 2
     end = max(message.first + 1, gsn_of(message.records[half].payload))
@@ -51,6 +56,7 @@ WIRE: Final = Wire(
     field_converters={(m.Pull, "max_bytes"): (_checked_pull, _checked_pull)},
     splits={
         m.Insert: ("records", _insert),
+        m.Inserted: ("places", _inserted),
         m.Pulled: ("records", _pulled),
         m.Replicate: ("records", _replicate),
     },

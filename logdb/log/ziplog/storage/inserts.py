@@ -93,7 +93,8 @@ class Inserts:
         for number in range(message.sequence, message.sequence + len(message.records)):
             gsn, _ = log.find(message.client, number)
             if not gsn:
-                refused.append((number, 1))
+                first, count = refused.pop() if refused and sum(refused[-1]) == number else (number, 0)
+                refused.append((first, count + 1))
             elif gsn <= log.stable:
                 placed.append((number, gsn))
         if placed:
