@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 
 import pytest
@@ -197,6 +198,33 @@ def appending() -> tuple[Client, int]:
     append = client.call(calls.Append([(1, b"a")], 1))
     assert client.take(Insert)
     return client, append
+
+
+def test_an_append_that_ended_as_unknown_keeps_no_records_once_they_are_known() -> None:
+    """The last 10,000 of them were kept, with all their payloads."""
+    client, _ = appending()
+    payload = bytes(1_000)
+    references = sys.getrefcount(payload)
+    append = client.call(calls.Append([(1, payload)], 1, deadline=10 * MILLISECOND, after=0))
+    client.wait()
+    result = client.results[append]
+    assert isinstance(result, AppendUnknown)
+    client.take(Insert)
+    client.receive("s1", Inserted(client.core.number, 1, 1, (Placed(1, (5, 6)),), False))
+    outcome = client.call(calls.Outcome(result.append_id))
+    assert client.results[outcome] == [6]
+    assert sys.getrefcount(payload) == references
+
+
+def test_an_append_that_expired_before_its_place_was_known_keeps_no_records() -> None:
+    """While no server answered, each one waited on for a floor, beyond the limit for records in the client."""
+    client = Client()
+    payload = bytes(1_000)
+    references = sys.getrefcount(payload)
+    append = client.call(calls.Append([(1, payload)], deadline=1))
+    client.wait()
+    assert isinstance(client.results[append], Unavailable)
+    assert sys.getrefcount(payload) == references
 
 
 NEXT_VIEW = WITH_SHARD._replace(version=3, shards=(SHARD._replace(view=2, since=2),), set_version=2)

@@ -631,7 +631,7 @@ class InsertClient:
         if append.left:
             return
         self.buffered -= append.size
-        append.size, append.is_over = 0, True
+        append.size, append.is_over, append.records = 0, True, ()
         self._unsettled.difference_update(append.numbers)
         for call in append.waiting:
             lost = AppendUnknown(LOST, append.id(self._context.client))
