@@ -42,6 +42,12 @@ def _checked_pull(max_bytes: int) -> int:
     return max_bytes
 
 
+def _checked_client(client: int) -> int:
+    if not client:
+        raise ValueError("an Insert of the client 0, whose records would be marks in the journal of a backup")
+    return client
+
+
 WIRE: Final = Wire(
     messages=m,
     schema="logdb.log.ziplog.ziplog_pb2",
@@ -53,7 +59,10 @@ WIRE: Final = Wire(
         m.Pulled: Batch.NUMBERED,
         m.Replicate: Batch.NUMBERED,
     },
-    field_converters={(m.Pull, "max_bytes"): (_checked_pull, _checked_pull)},
+    field_converters={
+        (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
+        (m.Insert, "client"): (_checked_client, _checked_client),
+    },
     splits={
         m.Insert: ("records", _insert),
         m.Inserted: ("places", _inserted),

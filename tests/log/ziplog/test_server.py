@@ -34,7 +34,10 @@ from logdb.log.ziplog.storage.checkpoints import META
 from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
 from logdb.log.ziplog.storage.server import StorageServer
-from logdb.wire.envelopes import pack
+from logdb.wire.envelopes import pack, unpack
+from logdb.wire.limits import WireError
+from logdb.wire.packing import pack_records
+from logdb.wire.schema import Packet
 from tests.harness.samples import arrivals, tight
 from tests.harness.script import Script
 
@@ -365,3 +368,11 @@ def test_the_refusal_of_any_number_of_records_can_be_sent() -> None:
     script.give("o1", update._replace(change=8, config=update.config._replace(view=2, members=(member,))))  # type: ignore[union-attr]
     script.give("c", insert(1)._replace(records=[(1, b"record")] * 500))
     assert script.one(Refused)[1].numbers == ((1, 2), (4, 497))
+
+
+def test_no_client_writes_marks_into_the_journal_of_a_backup() -> None:
+    """A record of the client 0 made a backup forget acknowledged records of others after a restart."""
+    fields = {"shard": 1, "view": 1}
+    packet = Packet(messages=[{"ziplog_insert": fields}], batches=[pack_records([(1, b"")])])
+    with pytest.raises(WireError, match="of the client 0"):
+        unpack(packet.SerializeToString())
