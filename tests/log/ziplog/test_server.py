@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from logdb.cores.effects import SECOND
 from logdb.log.contract import LogRecord
 from logdb.log.ziplog.epochs import Epoch, Share
 from logdb.log.ziplog.messages import (
@@ -107,6 +108,17 @@ def test_an_insert_that_an_epoch_has_no_room_for_counts_as_records() -> None:
     script.give("o1", update._replace(change=8, epoch=Epoch(1, 1 << 22, (1 << 22) + 4, EPOCH.shares)))
     script.sync()
     script.one(Inserted)
+
+
+def test_inserts_behind_a_gsn_that_does_not_exist_take_no_room_from_others() -> None:
+    """They waited for good. When they filled the buffer, no insert could wait for the next epoch, and none began."""
+    script, update = in_the_set(replace(CONFIG, buffer_bytes=1_000))
+    script.give("c", insert(1)._replace(client=8, floor=1 << 60, records=[(1, bytes(990))]))
+    script.wait(SECOND)
+    script.take(Report)
+    script.give("c", insert(1))
+    _, report = script.one(Report)
+    assert report.wanted == update.epoch.base
 
 
 def test_no_restart_forgets_that_records_are_gone() -> None:
