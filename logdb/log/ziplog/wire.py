@@ -12,12 +12,6 @@ MAX_PULL_BYTES: Final = 16 << 20
 """Maximum size of a requested answer; a client that asks for more is refused."""
 
 
-def _insert(message: m.Insert) -> list[m.Insert]:
-    half = len(message.records) // 2
-    first, rest = message.records[:half], message.records[half:]
-    return [message._replace(records=first), message._replace(sequence=message.sequence + half, records=rest)]
-
-
 def _inserted(message: m.Inserted) -> list[m.Inserted]:
     half = len(message.places) // 2
     return [message._replace(placed=m.placed_runs(part)) for part in (message.places[:half], message.places[half:])]
@@ -64,7 +58,6 @@ WIRE: Final = Wire(
         (m.Insert, "client"): (_checked_client, _checked_client),
     },
     splits={
-        m.Insert: ("records", _insert),
         m.Inserted: ("places", _inserted),
         m.Pulled: ("records", _pulled),
         m.Replicate: ("records", _replicate),

@@ -250,6 +250,49 @@ def test_what_was_acknowledged_behind_a_refused_record_is_lost_and_inserted_agai
     assert client.results[append] == calls.AppendResult([25, 26, 27], [1, 1, 1])
 
 
+def test_records_behind_a_full_window_are_inserted_when_the_others_are_in_the_log() -> None:
+    """They were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
+    and a server places the others without them."""
+    client = Client()
+    records = [(1, bytes([number]) * (3 << 20)) for number in range(5)]
+    append = client.call(calls.Append(records, after=0))
+    client.configure(WITH_SHARD)
+    inserted: list[tuple[int, bytes]] = []
+    while sent := [one.message for one in client.take(Insert)]:
+        (insert,) = sent
+        assert (insert.floor, len(insert.records)) == (10 * len(inserted), min(2, 5 - len(inserted)))
+        inserted += insert.records
+        first, last = insert.sequence, insert.sequence + len(insert.records)
+        if first == 3 and insert.view == 1:
+            client.receive("s1", Refused(insert.client, 1, insert.view, ((3, 2),)))
+            inserted = inserted[:2]
+            client.configure(NEXT_VIEW)
+        else:
+            gsns = tuple(10 * number for number in range(first, last))
+            client.receive("s1", Inserted(insert.client, 1, insert.view, (Placed(first, gsns),), False))
+        assert (append in client.results) == (len(inserted) == 5)
+    assert inserted == records
+    assert client.results[append] == calls.AppendResult([10, 20, 30, 40, 50], [1] * 5)
+
+
+def test_records_behind_a_full_window_are_not_inserted_after_the_deadline() -> None:
+    client = Client()
+    records = [(1, bytes(3 << 20))] * 5
+    append = client.call(calls.Append(records, deadline=10 * MILLISECOND, after=0))
+    client.configure(WITH_SHARD)
+    (insert,) = (one.message for one in client.take(Insert))
+    client.wait()
+    result = client.results[append]
+    assert isinstance(result, AppendUnknown)
+    assert result.append_id.numbers == ((1, 2), (0, 3))
+    client.take(Insert)
+    client.receive("s1", Refused(insert.client, 1, 1, ((1, 2),)))
+    client.configure(NEXT_VIEW)
+    assert not client.take(Insert)
+    outcome = client.call(calls.Outcome(result.append_id))
+    assert client.results[outcome] == [None] * 5
+
+
 def test_a_view_that_has_a_record_without_the_one_before_it_ends_the_client() -> None:
     """ZIP-13: it would insert the first one behind the second."""
     client = Client()
