@@ -212,6 +212,11 @@ class Inserted(NamedTuple):
     placed: tuple[Placed, ...]
     is_stable: bool
 
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """(sequence number, GSN) of each record."""
+        return [place for first, gsns in self.placed for place in enumerate(gsns, first)]
+
 
 class Refused(NamedTuple):
     """Primary to client: of an `Insert` for this `view`, which has ended: (first number, count) of its records that are
@@ -296,7 +301,8 @@ class Stored(NamedTuple):
 
 class Sessions(NamedTuple):
     """Primary to a member that has the order up to `end`: which records are there of the clients from `first` to before
-    `following` (0: to the last one). The others come in messages of their own, in order."""
+    `following` (0: to the last one). The others come in messages of their own, in order. If the client
+    `following` is in this one, too, the next one has more of its records, and begins with the last one here."""
 
     shard: int
     view: int

@@ -12,10 +12,9 @@ MAX_PULL_BYTES: Final = 16 << 20
 """Maximum size of a requested answer; a client that asks for more is refused."""
 
 
-def _insert(message: m.Insert) -> list[m.Insert]:
-    half = len(message.records) // 2
-    first, rest = message.records[:half], message.records[half:]
-    return [message._replace(records=first), message._replace(sequence=message.sequence + half, records=rest)]
+def _inserted(message: m.Inserted) -> list[m.Inserted]:
+    half = len(message.places) // 2
+    return [message._replace(placed=m.placed_runs(part)) for part in (message.places[:half], message.places[half:])]
 
 
 def _pulled(message: m.Pulled) -> list[m.Pulled]:
@@ -37,6 +36,12 @@ def _checked_pull(max_bytes: int) -> int:
     return max_bytes
 
 
+def _checked_client(client: int) -> int:
+    if not client:
+        raise ValueError("an Insert of the client 0, whose records would be marks in the journal of a backup")
+    return client
+
+
 WIRE: Final = Wire(
     messages=m,
     schema="logdb.log.ziplog.ziplog_pb2",
@@ -48,9 +53,12 @@ WIRE: Final = Wire(
         m.Pulled: Batch.NUMBERED,
         m.Replicate: Batch.NUMBERED,
     },
-    field_converters={(m.Pull, "max_bytes"): (_checked_pull, _checked_pull)},
+    field_converters={
+        (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
+        (m.Insert, "client"): (_checked_client, _checked_client),
+    },
     splits={
-        m.Insert: ("records", _insert),
+        m.Inserted: ("places", _inserted),
         m.Pulled: ("records", _pulled),
         m.Replicate: ("records", _replicate),
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 
 import pytest
@@ -143,6 +144,25 @@ def test_records_are_read_if_those_damaged_on_one_member_are_sound_on_another() 
     assert found[:2] == [1, 2]
 
 
+def test_a_subscription_requests_the_configuration_until_it_is_as_new_as_an_answer() -> None:
+    """The answer to a request that was under way already came late, with the configuration before. The subscription
+    waited for another one, which nothing requested."""
+    client = Client()
+    subscription = client.call(calls.Subscribe(1))
+    batch = client.call(calls.Next(client.results[subscription]))  # type: ignore[arg-type]
+    client.configure(WITH_SHARD)
+    (pull,) = (one.message for one in client.take(Pull))
+    client.receive("s1", ReadFailed(pull.request, ReadError.BEHIND, 1))
+    assert client.is_asking()
+    client.wait()
+    assert client.take(Pull)
+    client.receive("s1", Pulled(pull.request, 1, 5, 2))
+    client.configure(WITH_SHARD)
+    assert batch not in client.results
+    client.configure(WITH_SHARD._replace(version=3, set_version=2))
+    assert client.results[batch].end == 5  # type: ignore[attr-defined]
+
+
 def test_a_subscription_asks_only_once_for_trimmed_records() -> None:
     """The application does not fetch the batch in front of the trimmed records for a while."""
     client = Client()
@@ -180,6 +200,33 @@ def appending() -> tuple[Client, int]:
     return client, append
 
 
+def test_an_append_that_ended_as_unknown_keeps_no_records_once_they_are_known() -> None:
+    """The last 10,000 of them were kept, with all their payloads."""
+    client, _ = appending()
+    payload = bytes(1_000)
+    references = sys.getrefcount(payload)
+    append = client.call(calls.Append([(1, payload)], 1, deadline=10 * MILLISECOND, after=0))
+    client.wait()
+    result = client.results[append]
+    assert isinstance(result, AppendUnknown)
+    client.take(Insert)
+    client.receive("s1", Inserted(client.core.number, 1, 1, (Placed(1, (5, 6)),), False))
+    outcome = client.call(calls.Outcome(result.append_id))
+    assert client.results[outcome] == [6]
+    assert sys.getrefcount(payload) == references
+
+
+def test_an_append_that_expired_before_its_place_was_known_keeps_no_records() -> None:
+    """While no server answered, each one waited on for a floor, beyond the limit for records in the client."""
+    client = Client()
+    payload = bytes(1_000)
+    references = sys.getrefcount(payload)
+    append = client.call(calls.Append([(1, payload)], deadline=1))
+    client.wait()
+    assert isinstance(client.results[append], Unavailable)
+    assert sys.getrefcount(payload) == references
+
+
 NEXT_VIEW = WITH_SHARD._replace(version=3, shards=(SHARD._replace(view=2, since=2),), set_version=2)
 
 
@@ -201,6 +248,49 @@ def test_what_was_acknowledged_behind_a_refused_record_is_lost_and_inserted_agai
     assert append not in client.results
     client.receive("s1", Inserted(sent.client, 1, 2, (Placed(1, (25, 26, 27)),), False))
     assert client.results[append] == calls.AppendResult([25, 26, 27], [1, 1, 1])
+
+
+def test_records_behind_a_full_window_are_inserted_when_the_others_are_in_the_log() -> None:
+    """They were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
+    and a server places the others without them."""
+    client = Client()
+    records = [(1, bytes([number]) * (3 << 20)) for number in range(5)]
+    append = client.call(calls.Append(records, after=0))
+    client.configure(WITH_SHARD)
+    inserted: list[tuple[int, bytes]] = []
+    while sent := [one.message for one in client.take(Insert)]:
+        (insert,) = sent
+        assert (insert.floor, len(insert.records)) == (10 * len(inserted), min(2, 5 - len(inserted)))
+        inserted += insert.records
+        first, last = insert.sequence, insert.sequence + len(insert.records)
+        if first == 3 and insert.view == 1:
+            client.receive("s1", Refused(insert.client, 1, insert.view, ((3, 2),)))
+            inserted = inserted[:2]
+            client.configure(NEXT_VIEW)
+        else:
+            gsns = tuple(10 * number for number in range(first, last))
+            client.receive("s1", Inserted(insert.client, 1, insert.view, (Placed(first, gsns),), False))
+        assert (append in client.results) == (len(inserted) == 5)
+    assert inserted == records
+    assert client.results[append] == calls.AppendResult([10, 20, 30, 40, 50], [1] * 5)
+
+
+def test_records_behind_a_full_window_are_not_inserted_after_the_deadline() -> None:
+    client = Client()
+    records = [(1, bytes(3 << 20))] * 5
+    append = client.call(calls.Append(records, deadline=10 * MILLISECOND, after=0))
+    client.configure(WITH_SHARD)
+    (insert,) = (one.message for one in client.take(Insert))
+    client.wait()
+    result = client.results[append]
+    assert isinstance(result, AppendUnknown)
+    assert result.append_id.numbers == ((1, 2), (0, 3))
+    client.take(Insert)
+    client.receive("s1", Refused(insert.client, 1, 1, ((1, 2),)))
+    client.configure(NEXT_VIEW)
+    assert not client.take(Insert)
+    outcome = client.call(calls.Outcome(result.append_id))
+    assert client.results[outcome] == [None] * 5
 
 
 def test_a_view_that_has_a_record_without_the_one_before_it_ends_the_client() -> None:

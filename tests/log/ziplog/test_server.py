@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from logdb.cores.effects import SECOND
 from logdb.log.contract import LogRecord
 from logdb.log.ziplog.epochs import Epoch, Share
 from logdb.log.ziplog.messages import (
@@ -34,6 +35,11 @@ from logdb.log.ziplog.storage.checkpoints import META
 from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.log_store import GRAIN_BYTES
 from logdb.log.ziplog.storage.server import StorageServer
+from logdb.wire.envelopes import pack, unpack
+from logdb.wire.limits import WireError
+from logdb.wire.packing import pack_records
+from logdb.wire.schema import Packet
+from tests.harness.samples import arrivals, tight
 from tests.harness.script import Script
 
 EPOCH = Epoch(1, 1, 1 << 21, (Share(1, 1, 1),))
@@ -102,6 +108,17 @@ def test_an_insert_that_an_epoch_has_no_room_for_counts_as_records() -> None:
     script.give("o1", update._replace(change=8, epoch=Epoch(1, 1 << 22, (1 << 22) + 4, EPOCH.shares)))
     script.sync()
     script.one(Inserted)
+
+
+def test_inserts_behind_a_gsn_that_does_not_exist_take_no_room_from_others() -> None:
+    """They waited for good. When they filled the buffer, no insert could wait for the next epoch, and none began."""
+    script, update = in_the_set(replace(CONFIG, buffer_bytes=1_000))
+    script.give("c", insert(1)._replace(client=8, floor=1 << 60, records=[(1, bytes(990))]))
+    script.wait(SECOND)
+    script.take(Report)
+    script.give("c", insert(1))
+    _, report = script.one(Report)
+    assert report.wanted == update.epoch.base
 
 
 def test_no_restart_forgets_that_records_are_gone() -> None:
@@ -339,3 +356,35 @@ def test_a_source_begins_with_more_stable_records_than_it_has_reported() -> None
 def test_runs_of_places() -> None:
     assert placed_runs([]) == ()
     assert placed_runs([(1, 5), (2, 7), (4, 8)]) == ((1, (5, 7)), (4, (8,)))
+
+
+def test_the_acknowledgement_of_any_number_of_records_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of an append of 520,000 records was too large, so it never ended, and blocked its client's others."""
+    inserted = Inserted(1 << 63, 1, 1, placed_runs((number, 1 << 50) for number in (*range(300), 400)), False)
+    tight(monkeypatch, 1_000)
+    arrived = arrivals(pack("one:1", "two:2", [inserted]))
+    assert len(arrived) > 2
+    assert [place for one in arrived for place in one.places] == inserted.places
+
+
+def test_the_refusal_of_any_number_of_records_can_be_sent() -> None:
+    script, update = in_the_set(CONFIG)
+    script.give("c", insert(3))
+    script.sync()
+    script.give("o1", Freeze(1, 1))
+    stable = script.core.state.log.stable
+    member = Member(1, "s1", stable, False, True)
+    script.give("o1", update._replace(change=7, config=update.config._replace(view=2, members=(member,))))  # type: ignore[union-attr]
+    script.sync()
+    member = member._replace(is_synced=True)
+    script.give("o1", update._replace(change=8, config=update.config._replace(view=2, members=(member,))))  # type: ignore[union-attr]
+    script.give("c", insert(1)._replace(records=[(1, b"record")] * 500))
+    assert script.one(Refused)[1].numbers == ((1, 2), (4, 497))
+
+
+def test_no_client_writes_marks_into_the_journal_of_a_backup() -> None:
+    """A record of the client 0 made a backup forget acknowledged records of others after a restart."""
+    fields = {"shard": 1, "view": 1}
+    packet = Packet(messages=[{"ziplog_insert": fields}], batches=[pack_records([(1, b"")])])
+    with pytest.raises(WireError, match="of the client 0"):
+        unpack(packet.SerializeToString())

@@ -43,7 +43,24 @@ def test_any_number_of_clients_fits_in_messages_of_limited_size() -> None:
         arrived = sent(messages.Sessions(1, 2, 3, *part))
         firsts.append(arrived.first)
         followings.append(arrived.following)
-        copied.merge(Sessions.from_json(arrived.sessions))
+        assert copied.merge(Sessions.from_json(arrived.sessions), arrived.first)
     assert len(firsts) > 5
     assert (firsts[0], followings[-1], firsts[1:]) == (0, 0, followings[:-1])
+    assert copied.to_json() == sessions.to_json()
+
+
+def test_any_number_of_records_of_a_client_fits_in_messages_of_limited_size() -> None:
+    """They were in one message, which was too large to send above some 100,000 records that a client had sent and not
+    settled, as small ones when a member fails: no member could join the shard any more."""
+    sessions, copied = Sessions(), Sessions()
+    sessions.settle(CLIENT, 1 << 61)
+    for number in range(1 << 61, (1 << 61) + 120_000):
+        sessions.add(CLIENT, number, (1 << 61) + number)
+    sessions.add(CLIENT + 1, 1, 1)
+    parts = [sent(messages.Sessions(1, 2, 3, *part)) for part in sessions.parts()]
+    assert [(one.first, one.following) for one in parts[:3]] == [(0, CLIENT), (CLIENT, CLIENT), (CLIENT, CLIENT)]
+    merged = [copied.merge(Sessions.from_json(parts[at].sessions), parts[at].first) for at in (0, 2, 1, 1, 2)]
+    assert merged == [True, False, True, True, True], "one comes too early, and one again"
+    for one in parts[3:]:
+        assert copied.merge(Sessions.from_json(one.sessions), one.first)
     assert copied.to_json() == sessions.to_json()

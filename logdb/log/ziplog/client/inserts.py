@@ -81,12 +81,15 @@ class PendingAppend:
 
 
 class Chunk:
-    """Records of an append that go to one shard. `place`: the shard that the policy wants, None: any."""
+    """Records of an append that go to one shard. `place`: the shard that the policy wants, None: any. `rest`: those
+    that are inserted when these are in the log."""
 
-    __slots__ = ("append", "floor", "indexes", "place", "size", "version")
+    __slots__ = ("append", "floor", "indexes", "place", "rest", "size", "version")
 
-    def __init__(self, append: PendingAppend, indexes: RecordIndexes, place: int | None, floor: Floor) -> None:
-        self.append, self.indexes, self.place = append, indexes, place
+    def __init__(
+        self, append: PendingAppend, indexes: RecordIndexes, place: int | None, floor: Floor, rest: RecordIndexes
+    ) -> None:
+        self.append, self.indexes, self.place, self.rest = append, indexes, place, rest
         self.floor, self.version = floor.gsn, floor.version
         self.size = record_bytes([append.records[index] for index in indexes])
 
@@ -221,7 +224,7 @@ class InsertClient:
         if append.is_over:
             return
         if append.shard is not None:
-            self._route(Chunk(append, range(len(append.records)), append.shard, floor))
+            self._insert(append, range(len(append.records)), append.shard, floor)
             return
         try:
             splits = self.policy.split(append.records)
@@ -231,7 +234,19 @@ class InsertClient:
             self._drop_unsent(append)
             return
         for place, indexes in splits:
-            self._route(Chunk(append, indexes, place, floor))
+            self._insert(append, indexes, place, floor)
+
+    def _insert(self, append: PendingAppend, indexes: RecordIndexes, place: int | None, floor: Floor) -> None:
+        """Insert records for one shard, in their order: those behind a full window when the others are in the log. A
+        larger message would have to be split, and servers might place a part without the one before it."""
+        count, size, window = len(indexes), 0, self._context.config.window_bytes
+        if append.size > window:
+            for at, index in enumerate(indexes):
+                size += record_bytes((append.records[index],))
+                if size > window and at:
+                    count = at
+                    break
+        self._route(Chunk(append, indexes[:count], place, floor, indexes[count:]))
 
     def _expired(self, append: PendingAppend) -> None:
         """The deadline has passed. Records that were sent are not given up: their numbers must be settled."""
@@ -324,8 +339,9 @@ class InsertClient:
     def _give_up(self, chunk: Chunk, why: str, error: Exception | None = None) -> None:
         """The records of a chunk are not in the log, and never will be."""
         append = chunk.append
-        append.left -= len(chunk.indexes)
-        append.refused += len(chunk.indexes)
+        count = len(chunk.indexes) + (0 if append.is_over else len(chunk.rest))
+        append.left -= count
+        append.refused += count
         for index in chunk.indexes:
             self._close(append.numbers[index])
         self._conclude(append, error or Unavailable(why))
@@ -565,9 +581,9 @@ class InsertClient:
         for chunk in chunks:
             numbers = range(at, at + len(chunk.indexes))
             at += len(chunk.indexes)
-            refused = min(batch.open.intersection(numbers), default=0)
+            append, refused = chunk.append, min(batch.open.intersection(numbers), default=0)
             if refused:
-                append, left = chunk.append, chunk.indexes[refused - numbers.start :]
+                left = chunk.indexes[refused - numbers.start :]
                 if batch.stable.intersection(range(refused, numbers.stop)):
                     raise ProtocolViolation(f"ZIP-13: record {refused} was refused, but not those behind it")
                 for index in left:
@@ -578,7 +594,10 @@ class InsertClient:
                     self._open.pop(number, None)
                 for index in left:
                     self._open[append.numbers[index]] = batch
-                self._route(Chunk(append, left, chunk.place, Floor(gsn, 0, batch.version)))
+                self._route(Chunk(append, left, chunk.place, Floor(gsn, 0, batch.version), chunk.rest))
+            elif chunk.rest and not append.is_over:
+                gsn = max(batch.floor, append.gsns[chunk.indexes[-1]])
+                self._insert(append, chunk.rest, chunk.place, Floor(gsn, 0, batch.version))
         batch.open = set()
         self._send_collected(batch.shard, lingered=True)
 
@@ -631,7 +650,7 @@ class InsertClient:
         if append.left:
             return
         self.buffered -= append.size
-        append.size, append.is_over = 0, True
+        append.size, append.is_over, append.records = 0, True, ()
         self._unsettled.difference_update(append.numbers)
         for call in append.waiting:
             lost = AppendUnknown(LOST, append.id(self._context.client))

@@ -65,7 +65,9 @@ class LogSubscription(Subscription):
         """The configuration may have changed."""
         if not self._is_closed:
             for stream in self._streams.values():
-                if stream.held is not None and stream.held.version <= self._mms.view.set_version:
+                if stream.held is not None and stream.held.version > self._mms.view.set_version:
+                    self._mms.refresh()  # the last request was older than the answer
+                elif stream.held is not None:
                     pulled, stream.held = stream.held, None
                     self._take(stream, pulled)
             self.advance()

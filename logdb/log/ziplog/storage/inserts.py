@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from logdb.cores.effects import Address, Send
+from logdb.cores.effects import MILLISECOND, SECOND, Address, Send
 from logdb.log.requests import record_bytes
-from logdb.log.ziplog.epochs import Slots
+from logdb.log.ziplog.epochs import BITS, Slots
 from logdb.log.ziplog.messages import Insert, Inserted, Placed, Refused, ShardConfig, Stale, placed_runs
 from logdb.log.ziplog.storage.member_state import MemberState
+
+MAX_AHEAD_NS: Final = 60 * SECOND
+"""Epochs may run ahead of the time by as much."""
 
 
 class Inserts:
@@ -93,7 +96,8 @@ class Inserts:
         for number in range(message.sequence, message.sequence + len(message.records)):
             gsn, _ = log.find(message.client, number)
             if not gsn:
-                refused.append((number, 1))
+                first, count = refused.pop() if refused and sum(refused[-1]) == number else (number, 0)
+                refused.append((first, count + 1))
             elif gsn <= log.stable:
                 placed.append((number, gsn))
         if placed:
@@ -115,7 +119,7 @@ class Inserts:
             return
         gsns = self._slots_for(message.floor, len(records), now)
         if len(gsns) < len(records):
-            self._wait(message, sender)
+            self._wait(message, sender, now)
             return
         if state.primary is not None:
             log.place(gsns, client, first, records)
@@ -170,10 +174,14 @@ class Inserts:
             return False
         return config.view == state.view and update.opened >= config.since > 0
 
-    def _wait(self, message: Insert, sender: Address) -> None:
+    def _wait(self, message: Insert, sender: Address, now: int) -> None:
         """Keep an insert until the next epoch. Nothing has a GSN behind the newest one, which this server may not have
-        entered yet: a floor there needs no other."""
+        entered yet: a floor there needs no other. One that is much later than now is no record's: it would wait for
+        good, in the room of others."""
         state = self._state
+        ahead_ns = (message.floor - state.epoch.end >> BITS) * MILLISECOND
+        if ahead_ns > now - self._entered_at + MAX_AHEAD_NS:
+            return
         key = message.client, message.sequence, len(message.records)
         if key not in self._waiting:
             size = record_bytes(message.records)

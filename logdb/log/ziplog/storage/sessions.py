@@ -10,7 +10,7 @@ from typing import Final
 from logdb.cores.effects import ProtocolViolation
 
 PART_ROWS: Final = 20_000
-"""Marks and records in a message to another member: a row has up to 50 bytes."""
+"""About half of the maximum number of marks and records in a message to another member: a row has up to 50 bytes."""
 
 
 class Sessions:
@@ -67,25 +67,35 @@ class Sessions:
             del self._gsns[client]
 
     def parts(self) -> Iterator[tuple[int, int, str]]:
-        """All of it in parts of a message each: the first client, the one that follows (0: none), and as `to_json`."""
-        clients = sorted(self._marks.keys() | self._gsns.keys())
+        """All of it in parts of a message each: the first client, the one that follows (0: none), and as `to_json`.
+
+        Of a client whose records are in several parts, each but the first begins with the last record of the one
+        before.
+        """
         first, part, rows = 0, Sessions(), 0
-        for client in clients:
-            if rows >= PART_ROWS:
-                yield first, client, part.to_json()
-                first, part, rows = client, Sessions(), 0
-            if client in self._marks:
-                part._marks[client] = self._marks[client]
-            if client in self._gsns:
-                part._gsns[client] = self._gsns[client]
-                rows += len(self._gsns[client])
-            rows += 1
+        for client in sorted(self._marks.keys() | self._gsns.keys()):
+            gsns = sorted(self._gsns.get(client, {}).items())
+            for at in range(0, max(1, len(gsns)), PART_ROWS):
+                if rows >= PART_ROWS or at:
+                    yield first, client, part.to_json()
+                    first, part, rows = client, Sessions(), 0
+                if client in self._marks:
+                    part._marks[client] = self._marks[client]
+                if gsns:
+                    part._gsns[client] = dict(gsns[max(0, at - 1) : at + PART_ROWS])
+                rows += 1 + len(gsns[at : at + PART_ROWS])
         yield first, 0, part.to_json()
 
-    def merge(self, other: Sessions) -> None:
-        """Add other clients."""
-        self._marks.update(other._marks)
-        self._gsns.update(other._gsns)
+    def merge(self, part: Sessions, first: int) -> bool:
+        """Add the next part, which begins with the client `first`. Returns False if parts of this client between the
+        last one and this one are missing."""
+        gsns = self._gsns.get(first)
+        if gsns and gsns.keys().isdisjoint(part._gsns.get(first, ())):
+            return False
+        self._marks.update(part._marks)
+        for client, more in part._gsns.items():
+            self._gsns.setdefault(client, {}).update(more)
+        return True
 
     def to_json(self) -> str:
         """All of it."""

@@ -123,7 +123,8 @@ class Views:
             self._received = sessions.Sessions()
         elif (message.end, message.first) != self._expected:
             return
-        self._received.merge(sessions.Sessions.from_json(message.sessions))
+        if not self._received.merge(sessions.Sessions.from_json(message.sessions), message.first):
+            return
         self._expected = message.end, message.following
         if message.following:
             return
