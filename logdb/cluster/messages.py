@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from logdb.cores.effects import MILLISECOND
 from logdb.store.records import Value
 from logdb.txn import coordinator
 from logdb.txn.validation import Verdict
@@ -35,6 +36,10 @@ class Get(NamedTuple):
     """The newest version of each key. -> Entries."""
 
     keys: tuple[bytes, ...]
+
+
+TURN_NS: Final = 50 * MILLISECOND
+"""Longest turn while others wait; transactions that take longer continue without one."""
 
 
 class Turn(NamedTuple):
