@@ -141,6 +141,8 @@ class KeyMap:
         """Copy the versions after `version` into `active`: no layer may hide a newer version."""
         at, entry = LAST_VERSION, self.active.newest.get(key)
         while entry is not None:
+            if entry[0] <= version:
+                return  # and so it has all newer ones
             at, entry = entry[0] - 1, entry[2]
         for found in self._written_to(key, at):
             if found[0] <= version:
