@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logdb
 from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
-from logdb.cluster.mapping_server.replica import Replica
+from logdb.cluster.mapping_server.replica import Replica, UnresolvedValues
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -22,11 +23,13 @@ from logdb.cluster.messages import (
     FutureVersionReply,
     Get,
     History,
+    MapRows,
     MultiRows,
     MultiScan,
     NotApplied,
     Oldest,
     Outcome,
+    Part,
     Pin,
     Pinned,
     Pins,
@@ -48,6 +51,8 @@ from logdb.log import requests as log
 from logdb.log.contract import Record, Trimmed
 from logdb.log.engine import ENGINES, engine_of
 from logdb.node.roles import roles_of
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     COMMIT,
     COMPACTION,
@@ -70,6 +75,7 @@ from logdb.txn.coordinator import Status
 from logdb.txn.validation import COMMITTED, Reason
 from tests.harness.mapping_histories import LARGE, some_history
 from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
+from tests.store.test_histories import CountedEntry, counted
 
 # ---- reads
 
@@ -576,6 +582,31 @@ def test_a_source_that_forgets_decisions_during_a_transfer_gives_their_labels() 
     assert decided is not None
     assert decided.winner == "winner"
     assert other.image() == source.image()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_versions_of_a_hot_key_are_taken_in_without_walking_its_chain(tmp_path: Path, on_disk: bool) -> None:
+    """In slices of one version each: newest first, so each one was put below all newer ones."""
+    count = 300
+    checkpoint = Checkpoint(tmp_path / "map", b"i" * 16, inline=True) if on_disk else None
+    source, other = Replica(None, 10), Replica(KeyMap(UnresolvedValues(), checkpoint), 10)
+    source.apply(batch(1, *[commit(number, {b"hot": b"%d" % number, b"k": b""}) for number in range(1, count + 1)]))
+    (part, cursor), parts, reads = source.slice(count, None, 1), list[Part](), 0
+    newest = other.map.active.newest
+    while cursor is not None:
+        parts.append(part)
+        part, cursor = source.slice(count, cursor, 1)
+        if isinstance(part, MapRows):
+            newest.update({key: counted(entry) for key, entry in newest.items()})
+            CountedEntry.reads = 0
+            other.take_in(part)
+            reads += CountedEntry.reads
+            part = MapRows(())
+    other.install(count, [*parts, part])
+    assert reads <= 10 * count
+    assert other.image() == source.image()
+    if checkpoint is not None:
+        checkpoint.close()
 
 
 def test_no_read_is_answered_before_the_checkpoint_is_whole() -> None:

@@ -140,7 +140,8 @@ class Replica:
         self._winners: dict[int, str] = {}
         self._unsaved_recent: dict[int, bool] = {}
         self._unsaved_state: StateRows = []
-        self._last_key = b""
+        # The rows of the last key taken in, newest first.
+        self._key_rows: list[MapRow] = []
         checkpoint = self.map.checkpoint
         if checkpoint is not None:
             self._restore(checkpoint.covers, checkpoint.state)
@@ -436,6 +437,7 @@ class Replica:
                         self._remember(gsn, label, verdict)
                     elif verdict is not None:
                         self._winners[gsn] = label
+        self._insert_key()
         self._restore(
             version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state.items() if key.startswith(prefix)]
         )
@@ -444,20 +446,23 @@ class Replica:
 
     def forget(self) -> bool:
         """Drop the rows of an incomplete checkpoint. Returns False if some are on disk."""
-        self._last_key = b""
+        self._key_rows = []
         if self.map.checkpoint is None:
             self.map.active = Overlay()
         return self.map.checkpoint is None or not self.map.keys_from(b"", 1)
 
     def take_in(self, part: MapRows) -> None:
-        """Take in rows of the map of a checkpoint, in their order, before `install`."""
-        for row in reversed(part.rows):
-            if row.key == self._last_key and self.map.checkpoint is not None:  # the map on disk may have its newer rows
-                self.map.replace(row.key, row.version, row.value)
-            else:
-                self.map.insert(*row)
-        if part.rows:
-            self._last_key = part.rows[-1].key
+        """Take in rows of the map of a checkpoint, in their order, before `install`. The map gets the versions of a key
+        when all are there, oldest first: to put each one below the newer ones is quadratic."""
+        for row in part.rows:
+            if self._key_rows and self._key_rows[0].key != row.key:
+                self._insert_key()
+            self._key_rows.append(row)
+
+    def _insert_key(self) -> None:
+        for row in reversed(self._key_rows):
+            self.map.insert(*row)
+        self._key_rows = []
 
     def image(self) -> list[Part]:
         """The whole state: two servers at the same version have the same, to the last bit."""
