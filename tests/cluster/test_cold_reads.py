@@ -36,7 +36,7 @@ from logdb.cluster.messages import (
     Versions,
     VersionTrimmedReply,
 )
-from logdb.cores.effects import SECOND, Call
+from logdb.cores.effects import SECOND, Call, Recall
 from logdb.errors import Corruption, Unavailable
 from logdb.log import requests as log_calls
 from logdb.node import cold_store
@@ -264,6 +264,23 @@ def test_other_reads_do_not_wait_for_the_tier(tmp_path: Path, monkeypatch: pytes
     found = server.read_answers()
     assert found == {numbers[0]: (1, Entries(((1, b"1"),))), numbers[2]: (3, Entries(((3, b"3"),)))}
     assert another not in found
+
+
+def test_a_history_that_is_sent_again_after_a_compaction_keeps_its_version(tmp_path: Path) -> None:
+    """The answer had the version of the floor before: the client ended with DBS-5, or with DBS-4."""
+    log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": None}), *[commit(number, {}) for number in range(3, 13)])
+    tier, server = Tier(tmp_path), Server(on=log, has_cold_tier=True)
+    compact(log, tier, server, before=4)
+    applied = server.applied
+    number = server.read(History(b"k", 9), SNAPSHOT, applied)
+    log.run(server)
+    (recall,) = server.take_notices()
+    assert isinstance(recall, Recall)
+    compact(log, tier, server, before=8, number=2)
+    server.give("client", Reads((Read(number, SNAPSHOT, applied, History(b"k", 9)),)))
+    log.run(server)
+    server.handle(tier.reader.recalled(recall))
+    assert server.read_answers() == {number: (applied, Versions(((2, None), (1, b"1")), False))}
 
 
 def test_a_reader_of_the_tier_holds_back_no_compaction(tmp_path: Path) -> None:
