@@ -9,7 +9,7 @@ import pytest
 
 import logdb
 from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
-from logdb.cluster.mapping_server.replica import Replica, UnresolvedValues
+from logdb.cluster.mapping_server.replica import SLICE_BYTES, Replica, UnresolvedValues
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -73,6 +73,7 @@ from logdb.store.records import (
 )
 from logdb.txn.coordinator import Status
 from logdb.txn.validation import COMMITTED, Reason
+from logdb.wire.codec import encode
 from tests.harness.mapping_histories import LARGE, some_history
 from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
 from tests.store.test_histories import CountedEntry, counted
@@ -582,6 +583,29 @@ def test_a_source_that_forgets_decisions_during_a_transfer_gives_their_labels() 
     assert decided is not None
     assert decided.winner == "winner"
     assert other.image() == source.image()
+
+
+def test_a_checkpoint_with_very_many_range_deletes_can_be_sent() -> None:
+    """The head of a checkpoint, with all of them, was one message; 5 MB in this test."""
+    commits = [
+        Commit(1, number, {b"k": b"1"}, deletes=[(b"%05d" % at, b"%05d" % at + b"x" * 8_000) for at in (number, 0, 7)])
+        for number in range(200)
+    ]
+    giver, taker = Server(*[(COMMIT, encode_commit(one)) for one in commits]), Server(peers=("m2",))
+    sizes: list[int] = []
+    while questions := taker.take(SliceRequest):
+        for to, question in questions:
+            giver.give("m1", question)
+            for _, answer in giver.take(Slice):
+                sizes.append(len(encode(answer)))
+                taker.give(to, answer)
+                if len(sizes) == 3:
+                    giver.show((COMMIT, encode_commit(Commit(2, 1, {}, deletes=[(b"a", b"b")]))))
+    assert max(sizes) < 2 * SLICE_BYTES
+    assert taker.applied == 200
+    taker.subscribed()
+    taker.show((COMMIT, encode_commit(Commit(2, 1, {}, deletes=[(b"a", b"b")]))))
+    assert taker.core.replica.image() == giver.core.replica.image()
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

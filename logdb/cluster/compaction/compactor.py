@@ -19,7 +19,7 @@ from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending, encode_part
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.config import MappingConfig
-from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica
+from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica, first_rows
 from logdb.cluster.messages import (
     Compact,
     Compacted,
@@ -350,7 +350,9 @@ class Compactor:
     def _parts(self, began: int, floor: int) -> Steps:
         head, recent = self._replica.begun_with
         yield from self._map_parts(began, floor)
-        yield calls.Append((self._part(HeadRows(tuple(head))),))
+        rows_left = iter(head)
+        while head_rows := first_rows(rows_left, APPEND_BYTES)[0]:
+            yield calls.Append((self._part(HeadRows(tuple(head_rows))),))
         for first in range(0, len(recent), ROWS_AT_ONCE):
             yield calls.Append((self._part(RecentRows(tuple(recent[first : first + ROWS_AT_ONCE]))),))
         after = b""

@@ -96,7 +96,7 @@ class LogRecovery:
         yield from self._read(self.began, self._ended, frozenset({PART}), self._take_part)
         for part in self._parts:
             if isinstance(part, HeadRows):
-                self._floor = floor_of(part.rows)
+                self._floor = max(self._floor, floor_of(part.rows))
                 self._deletions = self._deletions.with_older(deletions_of(part.rows))
             elif isinstance(part, LedgerRows):
                 self._aborted.update(aborted_of(part.rows))

@@ -84,6 +84,9 @@ DecidedCommit = tuple[Commit, Verdict]
 SLICE_BYTES: Final = 128 << 10
 """Maximum size of a slice of a checkpoint: the source serves other requests between two of them."""
 
+ROW_BYTES: Final = 16
+"""Size of a row in a message beside its bytes."""
+
 FORGOTTEN = Verdict(Reason.DUPLICATE)
 UNEXPLAINED = Verdict(Reason.CONFLICT)
 WITHOUT_VALUES: Final = frozenset({Reason.DANGLING, Reason.DUPLICATE})
@@ -288,7 +291,10 @@ class Replica:
         self.begun_with = self.head(), [RecentRow(at, *what) for at, what in self.recent.items()]
 
     def head(self) -> StateRows:
-        """The state outside the map, the ledger and `recent`, as rows for a checkpoint."""
+        """The state outside the map, the ledger and `recent`, as rows for a checkpoint: range deletes, then marks."""
+        return [*self.coordinator.deletion_rows(b"", self.applied), *self._marks()]
+
+    def _marks(self) -> StateRows:
         cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending)
         placement = []
         if self.placement:
@@ -296,7 +302,7 @@ class Replica:
             placement = [(PLACEMENT_ROW, self.placement), (SUMMARY_ROW, summarized)]
         cold = [] if self.cold is None else [(COLD_ROW, self.cold.encode())]
         logged = _LOGGED.pack(self.logged, self.logged_before, self.logged_left)
-        return [*self.coordinator.head(), *cold, *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
+        return [*self.coordinator.marks(), *cold, *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
         self.coordinator.restore(covers, state)
@@ -332,7 +338,7 @@ class Replica:
 
     def unsaved(self) -> list[StateRow]:
         """The changes of the state outside the map since the last call, as rows for a checkpoint; None: remove."""
-        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-5:]]
+        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self._marks()[-5:]]
         self._unsaved_state = []
         for gsn, is_there in self._unsaved_recent.items():
             key = RECENT_ROWS + gsn.to_bytes(8)
@@ -341,17 +347,22 @@ class Replica:
         return rows
 
     def slice(self, version: int, cursor: At | None, max_bytes: int) -> tuple[Part, At | None]:
-        """Rows of one section of the checkpoint at `version`, about `max_bytes`, and the cursor of the next ones."""
-        if cursor is None:
-            return HeadRows(tuple(self.head())), At(Section.MAP, b"")
+        """Rows of one section of the checkpoint at `version`, about `max_bytes`, and the cursor of the next ones.
+
+        The first slice is of the version applied; it has all marks. The range deletes may be very many.
+        """
+        if cursor is None or cursor.section == Section.HEAD:
+            head = [] if cursor is not None else self._marks()
+            deletions = self.coordinator.deletion_rows(b"" if cursor is None else cursor.after, version)
+            rows, is_full = first_rows(deletions, max_bytes)
+            on = At(Section.HEAD, rows[-1][0]) if is_full else At(Section.MAP, b"")
+            return HeadRows((*rows, *head)), on
         if cursor.section == Section.MAP:
-            rows, on = self._map_rows(version, cursor, max_bytes)
-            return MapRows(tuple(rows)), on or At(Section.LEDGER, b"")
+            map_rows, next_on = self._map_rows(version, cursor, max_bytes)
+            return MapRows(tuple(map_rows)), next_on or At(Section.LEDGER, b"")
         if cursor.section == Section.LEDGER:
-            count = max(max_bytes // 64, 1)
-            ledger = tuple(islice(self.coordinator.ledger.rows(cursor.after, version), count))
-            full = len(ledger) == count
-            return LedgerRows(ledger), At(Section.LEDGER, ledger[-1][0]) if full else At(Section.RECENT, b"")
+            rows, is_full = first_rows(self.coordinator.ledger.rows(cursor.after, version), max_bytes)
+            return LedgerRows(tuple(rows)), At(Section.LEDGER, rows[-1][0]) if is_full else At(Section.RECENT, b"")
         return self._recent_rows(int.from_bytes(cursor.after), max_bytes)
 
     def _map_rows(self, version: int, cursor: At, max_bytes: int) -> tuple[list[MapRow], At | None]:
@@ -479,6 +490,17 @@ class Replica:
         assert self.cleaned <= self.coordinator.floor, "DBS-12"
         assert self.cold is None or self.coordinator.floor <= self.cold.copied.version, "DBS-20"
         assert len(self.recent) <= self._keep, "more recent decisions than configured"
+
+
+def first_rows(rows: Iterator[tuple[bytes, bytes]], max_bytes: int) -> tuple[StateRows, bool]:
+    """The next rows, about `max_bytes`; and whether there may be more."""
+    found, size = StateRows(), 0
+    for row in rows:
+        found.append(row)
+        size += ROW_BYTES + len(row[0]) + len(row[1])
+        if size >= max_bytes:
+            return found, True
+    return found, False
 
 
 def size_of(value: Value) -> int:
