@@ -9,6 +9,7 @@ import pytest
 
 import logdb
 from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
+from logdb.cluster.mapping_server.log_recovery import PAUSE_NS
 from logdb.cluster.mapping_server.replica import SLICE_BYTES, Replica, UnresolvedValues
 from logdb.cluster.messages import (
     MAX_RANGES,
@@ -74,6 +75,7 @@ from logdb.store.records import (
 from logdb.txn.coordinator import Status
 from logdb.txn.validation import COMMITTED, Reason
 from logdb.wire.codec import encode
+from tests.cluster.test_compaction import Disk
 from tests.harness.mapping_histories import LARGE, some_history
 from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
 from tests.store.test_histories import CountedEntry, counted
@@ -583,6 +585,23 @@ def test_a_source_that_forgets_decisions_during_a_transfer_gives_their_labels() 
     assert decided is not None
     assert decided.winner == "winner"
     assert other.image() == source.image()
+
+
+def test_a_checkpoint_is_taken_no_faster_than_the_disk_takes_it(tmp_path: Path) -> None:
+    """The rest of it, which may be larger than memory, came while the disk was behind."""
+    disk = Disk(tmp_path)
+    giver = Server(*[commit(number, {b"%d" % number: b"v"}) for number in range(100)], answer_bytes=300)
+    taker = Server(peers=("m2",), key_map=disk.map)
+    serve(taker, giver, most=3)
+    frozen = disk.map.freeze()
+    serve(taker, giver)
+    assert taker.core.bootstrap.is_active
+    assert 0 < disk.map.active.size <= 3 * frozen.size
+    disk.write()
+    taker.wait(PAUSE_NS)
+    serve(taker, giver)
+    assert taker.core.replica.image() == giver.core.replica.image()
+    disk.checkpoint.close()
 
 
 def test_a_checkpoint_with_very_many_range_deletes_can_be_sent() -> None:
