@@ -220,6 +220,25 @@ class ReadClient:
         pending = self._open(call, request.deadline)
         self._fetch_cold(pending, request.place, partial(self._context.answer, call))
 
+    def cold_commits(self, call: int, request: calls.ColdCommits) -> None:
+        """Read a page of commits, then the records that are too large for it, one after another."""
+        pending = self._open(call, request.deadline)
+
+        def on_page(_: int, page: messages.CommitPage) -> None:
+            for at, commit in enumerate(page.commits):
+                place = messages.place_of(commit.record)
+                if place is not None:
+                    self._fetch_cold(pending, place, partial(on_record, page, at))
+                    return
+            self._context.answer(call, page)
+
+        def on_record(page: messages.CommitPage, at: int, record: bytes) -> None:
+            commits = list(page.commits)
+            commits[at] = commits[at]._replace(record=record)
+            on_page(0, page._replace(commits=tuple(commits)))
+
+        self._ask(pending, messages.ColdCommits(request.after), calls.LINEARIZABLE, request.after, on_page)
+
     def _fetch_cold(self, pending: PendingRead, place: Place, on_value: Callable[[bytes], None]) -> None:
         """Read a large value from the cold tier, part by part (DBS-10)."""
         parts = bytearray()
@@ -260,9 +279,6 @@ class ReadClient:
     def aborted(self, call: int, request: calls.Aborted) -> None:
         question = messages.Aborted(request.after)
         self._simple(call, request.deadline, question, calls.SNAPSHOT, request.through)
-
-    def cold_commits(self, call: int, request: calls.ColdCommits) -> None:
-        self._simple(call, request.deadline, messages.ColdCommits(request.after), calls.LINEARIZABLE, request.after)
 
     def outcome(self, call: int, request: calls.Outcome) -> None:
         self._simple(call, request.deadline, messages.Outcome(*request.txn_id), calls.LINEARIZABLE, 0)
