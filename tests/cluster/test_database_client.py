@@ -574,6 +574,27 @@ def test_a_value_that_was_moved_is_looked_up_again_at_the_same_version() -> None
     assert client.answers[call] == calls.Versions(6, ((5, LARGE),), False)
 
 
+@pytest.mark.parametrize("is_large", [True, False], ids=["a large value", "many keys"])
+def test_a_read_of_the_newest_version_begins_again_after_a_compaction(is_large: bool) -> None:
+    """It ended with VersionTrimmed for a version that the application had not named."""
+    client = Client(keys_per_read=1)
+    keys = [b"a"] if is_large else [b"a", b"b"]
+    call = client.call(calls.Get(keys))
+    ((_, read),) = client.reads()
+    client.answer(read.number, 6, Entries(((5, PLACE if is_large else b"1"),)))
+    if is_large:
+        client.log_answers(log.Read, Trimmed(4, 7))
+        client.log_answers(log.Tail, 9)
+    ((_, read),) = client.reads()
+    assert (read.consistency, read.version) == (Consistency.SNAPSHOT, 6)
+    client.answer(read.number, 0, VersionTrimmedReply(7))
+    for key in keys:
+        ((_, read),) = client.reads()
+        assert read.question == Get((key,))
+        client.answer(read.number, 9, Entries(((5, b"v"),)))
+    assert client.answers[call] == calls.Found(9, ((5, b"v"),) * len(keys))
+
+
 def test_a_value_that_was_trimmed_and_not_moved_is_damage() -> None:
     """DBS-13: a server that has applied the compaction has the place of the copy."""
     client = Client()

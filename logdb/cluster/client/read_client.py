@@ -28,14 +28,15 @@ from logdb.store.records import PIN, VALUE, Place, Value, encode_pin
 class PendingRead:
     """A call under way. `query`: the number of its current query. `lookups`: how many times its large values were
     looked up. `trimmed`: the places whose records were trimmed, as of version `min_applied`: only a server that has
-    applied that version is asked again."""
+    applied that version is asked again. `newest`: the verb and the request, of a read of the newest version."""
 
-    __slots__ = ("call", "deadline", "lookups", "min_applied", "query", "trimmed")
+    __slots__ = ("call", "deadline", "lookups", "min_applied", "newest", "query", "trimmed")
 
     def __init__(self, call: int, deadline: int | None) -> None:
         self.call, self.deadline = call, deadline
         self.query = self.lookups = self.min_applied = 0
         self.trimmed: set[int] = set()
+        self.newest: tuple[Callable[[PendingRead, Any], None], Any] | None = None
 
 
 class ReadClient:
@@ -65,7 +66,7 @@ class ReadClient:
 
         def on_result(at: int, result: Any) -> None:
             if isinstance(result, VersionTrimmedReply):
-                self._context.answer(pending.call, VersionTrimmed(version, result.oldest))
+                self._trimmed(pending, VersionTrimmed(version, result.oldest))
             elif isinstance(result, FutureVersionReply):
                 self._context.answer(pending.call, FutureVersion(version, result.newest))
             elif isinstance(result, NotReadable):
@@ -76,10 +77,25 @@ class ReadClient:
 
         pending.query = self._queries.ask(question, consistency, version, on_result, pending.min_applied)
 
+    def _trimmed(self, pending: PendingRead, error: VersionTrimmed) -> None:
+        """A version cannot be read any more. If the application has not named it, begin again with the newest one."""
+        if pending.newest is None:
+            self._context.answer(pending.call, error)
+        elif self._context.is_open(pending.call):
+            pending.trimmed, pending.min_applied = set(), 0
+            read, request = pending.newest
+            read(pending, request)
+
+    def _begin(self, call: int, request: Any, read: Callable[[PendingRead, Any], None]) -> None:
+        pending = self._open(call, request.deadline)
+        if request.consistency != calls.SNAPSHOT:
+            pending.newest = read, request
+        read(pending, request)
+
     # ---- keys, ranges, histories
 
     def get(self, call: int, request: calls.Get) -> None:
-        self._get(self._open(call, request.deadline), request)
+        self._begin(call, request, self._get)
 
     def _get(self, pending: PendingRead, request: calls.Get) -> None:
         """Get many keys in parts, the later ones at the version of the first one."""
@@ -103,7 +119,7 @@ class ReadClient:
         self._ask(pending, messages.Get(keys[:max_keys]), request.consistency, request.version, on_answer)
 
     def scan(self, call: int, request: calls.Scan) -> None:
-        self._scan(self._open(call, request.deadline), request)
+        self._begin(call, request, self._scan)
 
     def _scan(self, pending: PendingRead, request: calls.Scan) -> None:
         def on_answer(version: int, rows: messages.Rows) -> None:
@@ -120,7 +136,7 @@ class ReadClient:
         self._ask(pending, question, request.consistency, request.version, on_answer)
 
     def multi_scan(self, call: int, request: calls.MultiScan) -> None:
-        self._multi_scan(self._open(call, request.deadline), request)
+        self._begin(call, request, self._multi_scan)
 
     def _multi_scan(self, pending: PendingRead, request: calls.MultiScan) -> None:
         def on_answer(version: int, found: messages.MultiRows) -> None:
@@ -139,7 +155,7 @@ class ReadClient:
         self._ask(pending, messages.MultiScan(request.scans), request.consistency, request.version, on_answer)
 
     def history(self, call: int, request: calls.History) -> None:
-        self._history(self._open(call, request.deadline), request)
+        self._begin(call, request, self._history)
 
     def _history(self, pending: PendingRead, request: calls.History) -> None:
         def on_answer(version: int, versions: messages.Versions) -> None:
