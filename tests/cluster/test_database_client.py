@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdb.cluster import messages
+from logdb.cluster.client import commit_client
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.commit_client import PendingCommit
 from logdb.cluster.messages import (
@@ -273,6 +274,20 @@ def test_a_commit_with_a_used_id_is_never_unavailable() -> None:
         assert call not in client.answers
         client.log_answers(log.Append, Unavailable("no"))
         assert type(client.answers[call]) is (Unavailable if is_fresh else OutcomeUnknown)
+
+
+def test_the_ids_of_transactions_that_never_commit_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DBS-7: one that is not remembered may have been used."""
+    monkeypatch.setattr(commit_client, "MAX_UNUSED_IDS", 2)
+    client = Client()
+    ids = [client.answers[client.call(calls.NewId())] for _ in range(3)]
+    errors = []
+    for txn in ids:
+        call = client.call(calls.Commit({b"k": b"v"}, txn_id=txn, deadline=client.now + SECOND))
+        client.wait(2 * SECOND)
+        client.log_answers(log.Append, Unavailable("no"))
+        errors.append(type(client.answers[call]))
+    assert errors == [OutcomeUnknown, Unavailable, Unavailable]
 
 
 def test_large_values_that_cannot_be_written_refuse_the_commit() -> None:
