@@ -426,7 +426,7 @@ class Replica:
         for gsn, (label, verdict) in self.recent.items():
             if gsn > after:
                 rows.append(RecentRow(gsn, label, verdict))
-                size += 64 + len(label) + (0 if verdict is None else len(verdict.key) + 4 * len(verdict.failed))
+                size += size_of_decision(rows[-1])
                 if size >= max_bytes:
                     return RecentRows(tuple(rows)), At(Section.RECENT, gsn.to_bytes(8))
         return RecentRows(tuple(rows)), None
@@ -501,6 +501,12 @@ def first_rows(rows: Iterator[tuple[bytes, bytes]], max_bytes: int) -> tuple[Sta
         if size >= max_bytes:
             return found, True
     return found, False
+
+
+def size_of_decision(row: RecentRow) -> int:
+    """The approximate size of a recent decision in a message or a record."""
+    _, label, verdict = row
+    return 64 + len(label) + (0 if verdict is None else len(verdict.key) + 4 * len(verdict.failed))
 
 
 def size_of(value: Value) -> int:
