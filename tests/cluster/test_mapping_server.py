@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
+from logdb.cluster.mapping_server import query_executor, read_queue, replica, verdict_subscriptions
 from logdb.cluster.mapping_server.log_recovery import PAUSE_NS
 from logdb.cluster.mapping_server.replica import SLICE_BYTES, Replica, UnresolvedValues
 from logdb.cluster.messages import (
@@ -53,6 +53,7 @@ from logdb.log.contract import Record, Trimmed
 from logdb.log.engine import ENGINES, engine_of
 from logdb.node.roles import roles_of
 from logdb.store.checkpoint import Checkpoint
+from logdb.store.conditions import exists
 from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     COMMIT,
@@ -467,6 +468,22 @@ def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:
     _, message = server.one(Verdicts)
     assert [decided.verdict.reason for decided in message.verdicts] == [Reason.CONFLICT, Reason.CONDITION]
     assert [decided.version for decided in message.verdicts] == [1, 5]
+
+
+def test_the_recent_decisions_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one has the positions of all conditions that failed, and 10,000 are kept."""
+    monkeypatch.setattr(replica, "MAX_RECENT_BYTES", 2_000)
+    failing = [exists(b"%d" % at) for at in range(100)]
+    records = [commit(number, {}, conditions=failing) for number in range(1, 31)]
+    whole, taker, giver = Server(*records), Server(peers=("m2",)), Server(*records[:20])
+    assert 0 < sum(len(verdict.failed) for _, verdict in whole.core.replica.recent.values() if verdict) < 500
+    decided = whole.core.replica.decided(TxnId(1, 30))
+    assert decided is not None
+    assert decided.verdict.failed == tuple(range(100))
+    serve(taker, giver)
+    taker.subscribed()
+    taker.show(*records[20:])
+    assert taker.core.replica.image() == whole.core.replica.image()
 
 
 def test_a_compacted_transaction_is_a_duplicate_without_version() -> None:

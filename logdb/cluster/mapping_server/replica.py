@@ -84,6 +84,8 @@ DecidedCommit = tuple[Commit, Verdict]
 SLICE_BYTES: Final = 128 << 10
 """Maximum size of a slice of a checkpoint: the source serves other requests between two of them."""
 
+MAX_RECENT_BYTES: Final = 32 << 20
+"""Maximum size of the recent decisions, as they are encoded: each has the positions of all conditions that failed."""
 ROW_BYTES: Final = 16
 """Size of a row in a message beside its bytes."""
 
@@ -112,7 +114,7 @@ class Replica:
     """The state at `applied`.
 
     `recent`: GSN -> (label, None) of an applied commit with a label, or (label of the winner, verdict) of one that was
-    not applied: the last `keep` of them.
+    not applied: the last `keep` of them, or fewer of `MAX_RECENT_BYTES`.
 
     The compaction under way: `begun` is the GSN of its BEGINNING, 0 if there is none; `begun_by` the client number of
     the server that appended it; `begun_with` the head and the recent decisions just after it; `parts` the number of its
@@ -141,6 +143,7 @@ class Replica:
         self._keep = keep
         # By GSN of a commit record that will not be applied: the label of the winner, which `recent` may lack.
         self._winners: dict[int, str] = {}
+        self._recent_bytes = 0
         self._unsaved_recent: dict[int, bool] = {}
         self._unsaved_state: StateRows = []
         # The rows of the last key taken in, newest first.
@@ -202,11 +205,16 @@ class Replica:
         return decided
 
     def _remember(self, gsn: int, label: str, verdict: Verdict | None) -> None:
+        if gsn in self.recent:  # a part of a compaction is there twice
+            return
         self.recent[gsn] = label, verdict
-        dropped = self.recent.popitem(last=False)[0] if len(self.recent) > self._keep else 0
+        self._recent_bytes += size_of_decision(RecentRow(gsn, label, verdict))
         if self.map.checkpoint is not None:
             self._unsaved_recent[gsn] = True
-            if dropped:
+        while len(self.recent) > self._keep or (self._recent_bytes > MAX_RECENT_BYTES and len(self.recent) > 1):
+            dropped, decision = self.recent.popitem(last=False)
+            self._recent_bytes -= size_of_decision(RecentRow(dropped, *decision))
+            if self.map.checkpoint is not None:
                 self._unsaved_recent[dropped] = False
 
     def _compare(self, gsn: int, payload: bytes) -> None:
@@ -307,7 +315,9 @@ class Replica:
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
         self.coordinator.restore(covers, state)
         for key, raw in state(RECENT_ROWS):
-            self.recent[int.from_bytes(key)] = decode_recent(raw)
+            gsn, decision = int.from_bytes(key), decode_recent(raw)
+            self.recent[gsn] = decision
+            self._recent_bytes += size_of_decision(RecentRow(gsn, *decision))
         for _, raw in state(PLACEMENT_ROW):
             self.placement = raw
         for _, raw in state(COLD_ROW):
