@@ -57,6 +57,8 @@ from logdb.wire.limits import MAX_POSITION, MAX_RECORD_BYTES, WireError
 FIRST_ROWS: Final = 256
 MAX_ROWS: Final = 4_096
 """Number of rows of the first page, and of the largest one; each page has four times as many as the one before."""
+BOUNDS_BYTES: Final = 1 << 20
+"""Approximate maximum size of the bounds of the ranges in one request."""
 SEARCH_INTERVAL_S: Final = 5.0
 """Minimum interval between two searches for the mapping servers."""
 Ask = Callable[[Any, int | None], Awaitable[Any]]
@@ -269,7 +271,7 @@ class ClusterBackend(RequestBackend):
 
         async def read(request: calls.MultiScan, at: int | None) -> calls.Pages:
             pages: calls.Pages = await self.read(request, at)
-            if len(pages.pages) < len(request.scans) or any(page.rest is not None for page in pages.pages):
+            if len(pages.pages) < len(ranges) or any(page.rest is not None for page in pages.pages):
                 self.lease(holder, pages.version)
             return pages
 
@@ -642,10 +644,12 @@ async def multi_scan(
     """The rows of each range, all of the version of the first page."""
 
     async def page(requested: list[ScanRange], at: int | None) -> tuple[int, Iterable[PageRows]]:
-        scans = [
-            messages.Scan(start, end, reverse, MAX_ROWS if limit is None else min(limit, MAX_ROWS))
-            for start, end, limit in requested
-        ]
+        scans, size = list[messages.Scan](), 0
+        for start, end, limit in requested:
+            scans.append(messages.Scan(start, end, reverse, MAX_ROWS if limit is None else min(limit, MAX_ROWS)))
+            size += len(start or b"") + len(end or b"")
+            if size >= BOUNDS_BYTES:
+                break
         found: calls.Pages = await read(calls.MultiScan(tuple(scans)), at)
         return found.version, [(page.rows, page.rest) for page in found.pages]
 

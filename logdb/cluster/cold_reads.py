@@ -30,6 +30,7 @@ from logdb.cluster.messages import (
     VersionReply,
     Versions,
     VersionTrimmedReply,
+    record_at,
 )
 from logdb.cores.effects import Recall, Recalled
 from logdb.errors import ColdTierError, Corruption, LogDBError
@@ -53,6 +54,8 @@ VIEWS_BYTES: Final = 512 << 20
 """Maximum size of the views that are kept, unless they are few."""
 WINDOW: Final = 64
 """See `ColdReader`."""
+RECORD_BYTES: Final = 1 << 20
+"""Maximum size of a record in a page of commits."""
 CACHED_BYTES: Final = 16 << 20
 """Maximum size of the segments that are kept in memory besides the last one."""
 
@@ -101,11 +104,13 @@ class ViewMap(Protocol):
 
 class Content(NamedTuple):
     """The content of a segment: rows of the first version, then commits as (version, time, commit). Large values are
-    places in it, and `values` has them by digest."""
+    places in it, and `values` has them by digest. `large`: by version, the place of a record of more than
+    `RECORD_BYTES`, which `values` has, too."""
 
     rows: list[Relocated]
     commits: list[tuple[int, int, Commit]]
     values: dict[bytes, bytes]
+    large: dict[int, Place]
     size: int
 
 
@@ -243,9 +248,12 @@ class ColdReader:
         number = self._segment_of(after + 1, recall)
         self._check_order(number, recall.log_id)
         found, size = list[ColdCommit](), 0
-        for version, time, commit in self._read(number).commits:
+        content = self._read(number)
+        for version, time, commit in content.commits:
             if version > after:
-                found.append(ColdCommit(version, time, encode_commit(commit)))
+                large = content.large.get(version)
+                record = encode_commit(commit) if large is None else record_at(large)
+                found.append(ColdCommit(version, time, record))
                 size += len(found[-1].record)
                 if size >= recall.max_bytes:
                     return CommitPage(tuple(found), version + 1, version < recall.through)
@@ -292,21 +300,26 @@ class ColdReader:
 
 def content_of(number: int, records: Iterable[LogRecord]) -> Content:
     """The content of segment `number`."""
-    content, size = Content([], [], {}, 0), 0
+    content, size = Content([], [], {}, {}, 0), 0
 
-    def placed(value: Value) -> Value:
-        if not isinstance(value, bytes) or len(value) <= INLINE_VALUE_BYTES:
-            return value
+    def place(value: bytes) -> Place:
         place = Place(number, COLD_SHARD, len(value), digest(value))
         content.values[place.digest] = value
         return place
+
+    def placed(value: Value) -> Value:
+        return place(value) if isinstance(value, bytes) and len(value) > INLINE_VALUE_BYTES else value
 
     for record in records:
         size += len(record.payload)
         if record.tag == COMMIT:
             commit = decode_commit(record.payload, record.gsn)
             writes = {key: placed(value) for key, value in commit.writes.items()}
-            content.commits.append((commit.sequence, record.time, commit._replace(writes=writes)))
+            commit = commit._replace(writes=writes)
+            content.commits.append((commit.sequence, record.time, commit))
+            if len(record.payload) > RECORD_BYTES and len(encoded := encode_commit(commit)) > RECORD_BYTES:
+                content.large[commit.sequence] = place(encoded)
+                size += len(encoded)
         else:
             content.rows.extend([row._replace(value=placed(row.value)) for row in decode_relocation(record.payload)])
     return content._replace(size=size)

@@ -90,6 +90,12 @@ class KeyMap:
         live = self.active.size if frozen is None else self.active.size + frozen.size
         return live if checkpoint is None else live + checkpoint.live_bytes
 
+    @property
+    def is_ahead_of_disk(self) -> bool:
+        """Whether a checkpoint is being written that is smaller than the changes since it began."""
+        frozen = self.frozen
+        return frozen is not None and self.active.size > frozen.size
+
     # ---- applying the log
 
     def apply(self, version: int, writes: Mapping[bytes, Value], deletes: Sequence[Range] = ()) -> None:
@@ -141,6 +147,8 @@ class KeyMap:
         """Copy the versions after `version` into `active`: no layer may hide a newer version."""
         at, entry = LAST_VERSION, self.active.newest.get(key)
         while entry is not None:
+            if entry[0] <= version:
+                return  # and so it has all newer ones
             at, entry = entry[0] - 1, entry[2]
         for found in self._written_to(key, at):
             if found[0] <= version:

@@ -78,12 +78,12 @@ class Outcome(NamedTuple):
 
 
 def floor_of(head: Iterable[tuple[bytes, bytes]]) -> int:
-    """The floor in rows of `Coordinator.head`."""
+    """The floor in rows of `Coordinator.marks`."""
     return next((int(_U64.unpack(raw)[0]) for row, raw in head if row == _FLOOR_ROW), 0)
 
 
 def deletions_of(head: Iterable[tuple[bytes, bytes]]) -> list[DeletedRange]:
-    """The range deletes in rows of `Coordinator.head`, in order."""
+    """The range deletes in rows of `Coordinator.deletion_rows`, in order."""
     return [decode_deleted_range(raw)[0] for row, raw in head if row.startswith(_DELETION_ROWS)]
 
 
@@ -279,19 +279,21 @@ class Coordinator:
         self._saved_pins = set(self.pins)
         rows += [(row, None) for row in self._dropped_deletions]
         self._dropped_deletions = []
-        rows += self._deletions_after(self._deletions_saved_to)
+        added = self._deletion_rows(self._deletions_saved_to, self.applied)
+        rows += [(row, encode_deleted_range(deleted)) for row, deleted in added]
         self._deletions_saved_to = self.applied
-        return [*rows, *self._marks(), (_RELOCATED_ROW, _U64.pack(self.relocated_from))]
+        return [*rows, *self.marks(), (_RELOCATED_ROW, _U64.pack(self.relocated_from))]
 
-    def head(self) -> list[tuple[bytes, bytes]]:
-        """The state outside the ledger and the map that a read at the floor or later can see, as rows for a
-        checkpoint."""
-        return [*self._deletions_after(self.floor), *self._marks()]
+    def deletion_rows(self, after: bytes, through: int) -> Iterator[tuple[bytes, bytes]]:
+        """The range deletes that a read at the floor or later can see, up to a version, as rows for a checkpoint from
+        the row after `after`."""
+        version = int.from_bytes(after[len(_DELETION_ROWS) : len(_DELETION_ROWS) + 8])
+        for row, deleted in self._deletion_rows(max(self.floor, version - 1), through):
+            if row > after:
+                yield row, encode_deleted_range(deleted)
 
-    def _deletions_after(self, version: int) -> list[tuple[bytes, bytes]]:
-        return [(row, encode_deleted_range(deleted)) for row, deleted in self._deletion_rows(version, self.applied)]
-
-    def _marks(self) -> list[tuple[bytes, bytes]]:
+    def marks(self) -> list[tuple[bytes, bytes]]:
+        """The rest of the state outside the ledger and the map, as rows for a checkpoint."""
         return [
             *((_PIN_ROWS + name.encode(), _U64.pack(version)) for name, version in sorted(self.pins.items())),
             (_FLOOR_ROW, _U64.pack(self.floor)),

@@ -219,18 +219,24 @@ class Ledger:
     def _runs(self) -> dict[int, tuple[Stretches, list[tuple[int, int, int]]]]:
         runs = {}
         for client, session in self.sessions.items():
-            runs[client] = session.forgotten, self._joined(session)
+            runs[client] = session.forgotten, list(self._joined(session))
         return runs
 
-    def _joined(self, session: ClientTransactions) -> list[tuple[int, int, int]]:
+    def _joined(self, session: ClientTransactions, after: int = 0) -> Iterator[tuple[int, int, int]]:
+        """(sequence, gsn, count) of its runs, as few as can be, from the one with the number `after` on."""
         session.close_run()
-        joined: list[tuple[int, int, int]] = []
-        for sequence, gsn, count in zip(session.sequences, session.gsns, session.counts, strict=True):
-            if joined and (sequence, gsn) == (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]):
-                joined[-1] = joined[-1][0], joined[-1][1], joined[-1][2] + count
+        sequences, gsns, counts = session.sequences, session.gsns, session.counts
+        last: tuple[int, int, int] | None = None
+        for at in range(max(bisect_right(sequences, after) - 1, 0), len(sequences)):
+            sequence, gsn, count = sequences[at], gsns[at], counts[at]
+            if last is not None and (sequence, gsn) == (last[0] + last[2], last[1] + last[2]):
+                last = last[0], last[1], last[2] + count
             else:
-                joined.append((sequence, gsn, count))
-        return joined
+                if last is not None:
+                    yield last
+                last = sequence, gsn, count
+        if last is not None:
+            yield last
 
     # ---- in a checkpoint
 
@@ -249,7 +255,8 @@ class Ledger:
                     yield _forgotten_row(client, self.sessions[client].forgotten)
         at_client, at_sequence = _RUN_KEY.unpack(after[1:]) if kind == RUN_ROWS else (0, -1)
         for client in self.sessions.irange(at_client):
-            for sequence, gsn, count in self._joined(self.sessions[client]):
+            first = max(at_sequence, 0) if client == at_client else 0
+            for sequence, gsn, count in self._joined(self.sessions[client], first):
                 if gsn <= through and (client, sequence) > (at_client, at_sequence):
                     yield RUN_ROWS + _RUN_KEY.pack(client, sequence), _RUN.pack(gsn, min(count, through - gsn + 1))
 

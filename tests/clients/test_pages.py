@@ -130,6 +130,17 @@ def test_many_ranges_are_requested_in_parts(db: logdb.Database, requests_sent: C
     found = db.multi_scan([(key, key + b"\0") for key in keys])
     assert found == [[(key, key)] if at % 2 == 0 else [] for at, key in enumerate(keys)]
     assert reads_sent(requests_sent)["multiscan"] in (3, 5)
+    assert requests_sent["LeaseVersion"] in (0, 6), "a client of a cluster leases the version between two requests"
+
+
+def test_ranges_with_long_bounds_are_requested_in_parts(db: logdb.Database, requests_sent: Counter[str]) -> None:
+    """One message with all bounds could not be sent."""
+    keys = [b"%03d" % number + b"x" * 8_000 for number in range(400)]
+    db.multi_put(dict.fromkeys(keys[::40], b"1"))
+    requests_sent.clear()
+    found = db.multi_scan([(key, key + b"\0") for key in keys])
+    assert found == [[(key, b"1")] if at % 40 == 0 else [] for at, key in enumerate(keys)]
+    assert reads_sent(requests_sent)["multiscan"] in (1, 7)
 
 
 # ---- pages

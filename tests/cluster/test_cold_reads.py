@@ -36,12 +36,13 @@ from logdb.cluster.messages import (
     Versions,
     VersionTrimmedReply,
 )
-from logdb.cores.effects import SECOND, Call
+from logdb.cores.effects import SECOND, Call, Recall
 from logdb.errors import Corruption, Unavailable
 from logdb.log import requests as log_calls
 from logdb.node import cold_store
 from logdb.node.cold_store import DiskMap, PlacedSegments
-from logdb.store.records import VALUE, Place, digest
+from logdb.store.records import VALUE, Place, decode_commit, digest
+from logdb.wire.codec import encode
 from tests.harness.cold_tiers import Tier, compact
 from tests.harness.mapping_histories import LARGE, write
 from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Client, Log, Server, commit
@@ -266,6 +267,23 @@ def test_other_reads_do_not_wait_for_the_tier(tmp_path: Path, monkeypatch: pytes
     assert another not in found
 
 
+def test_a_history_that_is_sent_again_after_a_compaction_keeps_its_version(tmp_path: Path) -> None:
+    """The answer had the version of the floor before: the client ended with DBS-5, or with DBS-4."""
+    log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": None}), *[commit(number, {}) for number in range(3, 13)])
+    tier, server = Tier(tmp_path), Server(on=log, has_cold_tier=True)
+    compact(log, tier, server, before=4)
+    applied = server.applied
+    number = server.read(History(b"k", 9), SNAPSHOT, applied)
+    log.run(server)
+    (recall,) = server.take_notices()
+    assert isinstance(recall, Recall)
+    compact(log, tier, server, before=8, number=2)
+    server.give("client", Reads((Read(number, SNAPSHOT, applied, History(b"k", 9)),)))
+    log.run(server)
+    server.handle(tier.reader.recalled(recall))
+    assert server.read_answers() == {number: (applied, Versions(((2, None), (1, b"1")), False))}
+
+
 def test_a_reader_of_the_tier_holds_back_no_compaction(tmp_path: Path) -> None:
     log, tier = written(8), Tier(tmp_path)
     server = Server(on=log, has_cold_tier=True, lease_ns=60 * SECOND)
@@ -331,6 +349,28 @@ def test_a_large_value_comes_in_parts(tmp_path: Path) -> None:
         rounds += 1
     assert client.answers[1] == calls.Found(2, ((2, LARGE),))
     assert rounds > len(LARGE) // 2_000
+
+
+def test_a_commit_of_many_small_values_comes_in_parts(tmp_path: Path) -> None:
+    """A page with such a commit was a message of 5 MB, which could not be sent: a follower waited without end."""
+    many = {b"%04d" % number: b"v" * 1_000 for number in range(5_000)}
+    log = Log(commit(1, {b"k": b"1"}), commit(2, many), commit(3, {b"k": b"3"}))
+    tier, server = Tier(tmp_path), Server(on=log, has_cold_tier=True)
+    compact(log, tier, server, before=3)
+    client = Client(servers=("m1",))
+    client.handle(Call(1, calls.ColdCommits(0)))
+    while 1 not in client.answers:
+        log.run(client)
+        for _, message in client.take(Reads):
+            server.give("client", message)
+        log.run(server)
+        tier.serve(server)
+        for _, answers in server.take(messages.Answers):
+            encode(answers)
+            client.give("m1", answers)
+    page = client.answers[1]
+    found = [(one.version, decode_commit(one.record, one.version).writes) for one in page.commits]
+    assert found == [(1, {b"k": b"1"}), (2, many), (3, {b"k": b"3"})]
 
 
 def test_a_large_value_that_is_another_one_is_not_returned() -> None:

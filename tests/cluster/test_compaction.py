@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdb.cluster.client import requests as calls
-from logdb.cluster.compaction.compactor import Compactor, Phase
+from logdb.cluster.compaction.compactor import APPEND_BYTES, Compactor, Phase
 from logdb.cluster.compaction.records import (
     CompactionBeginning,
     decode_beginning,
@@ -51,6 +51,7 @@ from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log_calls
 from logdb.log.contract import LogFailed
 from logdb.store.checkpoint import Checkpoint
+from logdb.store.conditions import exists
 from logdb.store.folds import ADD
 from logdb.store.key_map import KeyMap
 from logdb.store.records import (
@@ -127,6 +128,29 @@ def test_parts_are_appended_together() -> None:
     appends = [kinds for kinds in log.appends if PART in kinds]
     assert max(len(kinds) for kinds in appends) == 8
     assert len(appends) == 3  # the map, the head and the ledger
+
+
+def test_very_many_range_deletes_are_appended_in_parts() -> None:
+    """They were one record, which no message can carry above 64 MiB; 4 MB in this test."""
+    deletes = [(b"%03d" % at, b"%03d" % at + b"x" * 8_000) for at in range(500)]
+    ranges = COMMIT, encode_commit(Commit(2, 1, {}, deletes=deletes))
+    log = Log(commit(1, {b"k": b"1"}), commit(2, {}), ranges, commit(3, {}))
+    server = Server(on=log)
+    compacted(log, server, before=2)
+    assert max(len(payload) for tag, payload in log.records if tag == PART) < 2 * APPEND_BYTES
+    assert log.oldest == 2
+    assert Server(on=log, name="m2").core.replica.image() == server.core.replica.image()
+
+
+def test_decisions_on_very_many_conditions_are_appended_in_parts() -> None:
+    """A thousand were one record: too large with more than 16,000 failed conditions in each; 3 MB in this test."""
+    failing = [exists(b"%04d" % at) for at in range(5_000)]
+    log = Log(commit(1, {b"k": b"1"}), *[commit(number, {}, conditions=failing) for number in range(2, 152)])
+    server = Server(on=log)
+    compacted(log, server, before=2)
+    assert max(len(payload) for tag, payload in log.records if tag == PART) < 2 * APPEND_BYTES
+    assert log.oldest == 2
+    assert Server(on=log, name="m2").core.replica.image() == server.core.replica.image()
 
 
 def test_large_values_are_appended_together() -> None:

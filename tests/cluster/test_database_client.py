@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdb.cluster import messages
+from logdb.cluster.client import commit_client
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.commit_client import PendingCommit
 from logdb.cluster.messages import (
@@ -273,6 +274,20 @@ def test_a_commit_with_a_used_id_is_never_unavailable() -> None:
         assert call not in client.answers
         client.log_answers(log.Append, Unavailable("no"))
         assert type(client.answers[call]) is (Unavailable if is_fresh else OutcomeUnknown)
+
+
+def test_the_ids_of_transactions_that_never_commit_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DBS-7: one that is not remembered may have been used."""
+    monkeypatch.setattr(commit_client, "MAX_UNUSED_IDS", 2)
+    client = Client()
+    ids = [client.answers[client.call(calls.NewId())] for _ in range(3)]
+    errors = []
+    for txn in ids:
+        call = client.call(calls.Commit({b"k": b"v"}, txn_id=txn, deadline=client.now + SECOND))
+        client.wait(2 * SECOND)
+        client.log_answers(log.Append, Unavailable("no"))
+        errors.append(type(client.answers[call]))
+    assert errors == [OutcomeUnknown, Unavailable, Unavailable]
 
 
 def test_large_values_that_cannot_be_written_refuse_the_commit() -> None:
@@ -572,6 +587,27 @@ def test_a_value_that_was_moved_is_looked_up_again_at_the_same_version() -> None
         client.answer(read.number, 6, messages.Versions(((5, PLACE._replace(gsn=gsn + 10)),), False))
     client.log_answers(log.Read, LogRecord(94, 40, VALUE, LARGE))
     assert client.answers[call] == calls.Versions(6, ((5, LARGE),), False)
+
+
+@pytest.mark.parametrize("is_large", [True, False], ids=["a large value", "many keys"])
+def test_a_read_of_the_newest_version_begins_again_after_a_compaction(is_large: bool) -> None:
+    """It ended with VersionTrimmed for a version that the application had not named."""
+    client = Client(keys_per_read=1)
+    keys = [b"a"] if is_large else [b"a", b"b"]
+    call = client.call(calls.Get(keys))
+    ((_, read),) = client.reads()
+    client.answer(read.number, 6, Entries(((5, PLACE if is_large else b"1"),)))
+    if is_large:
+        client.log_answers(log.Read, Trimmed(4, 7))
+        client.log_answers(log.Tail, 9)
+    ((_, read),) = client.reads()
+    assert (read.consistency, read.version) == (Consistency.SNAPSHOT, 6)
+    client.answer(read.number, 0, VersionTrimmedReply(7))
+    for key in keys:
+        ((_, read),) = client.reads()
+        assert read.question == Get((key,))
+        client.answer(read.number, 9, Entries(((5, b"v"),)))
+    assert client.answers[call] == calls.Found(9, ((5, b"v"),) * len(keys))
 
 
 def test_a_value_that_was_trimmed_and_not_moved_is_damage() -> None:

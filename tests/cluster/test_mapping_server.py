@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logdb
-from logdb.cluster.mapping_server import query_executor, read_queue, verdict_subscriptions
-from logdb.cluster.mapping_server.replica import Replica
+from logdb.cluster.mapping_server import query_executor, read_queue, replica, verdict_subscriptions
+from logdb.cluster.mapping_server.log_recovery import PAUSE_NS
+from logdb.cluster.mapping_server.replica import SLICE_BYTES, Replica, UnresolvedValues
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -22,11 +24,13 @@ from logdb.cluster.messages import (
     FutureVersionReply,
     Get,
     History,
+    MapRows,
     MultiRows,
     MultiScan,
     NotApplied,
     Oldest,
     Outcome,
+    Part,
     Pin,
     Pinned,
     Pins,
@@ -48,6 +52,9 @@ from logdb.log import requests as log
 from logdb.log.contract import Record, Trimmed
 from logdb.log.engine import ENGINES, engine_of
 from logdb.node.roles import roles_of
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.conditions import exists
+from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     COMMIT,
     COMPACTION,
@@ -68,8 +75,11 @@ from logdb.store.records import (
 )
 from logdb.txn.coordinator import Status
 from logdb.txn.validation import COMMITTED, Reason
+from logdb.wire.codec import encode
+from tests.cluster.test_compaction import Disk
 from tests.harness.mapping_histories import LARGE, some_history
 from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
+from tests.store.test_histories import CountedEntry, counted
 
 # ---- reads
 
@@ -460,6 +470,22 @@ def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:
     assert [decided.version for decided in message.verdicts] == [1, 5]
 
 
+def test_the_recent_decisions_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one has the positions of all conditions that failed, and 10,000 are kept."""
+    monkeypatch.setattr(replica, "MAX_RECENT_BYTES", 2_000)
+    failing = [exists(b"%d" % at) for at in range(100)]
+    records = [commit(number, {}, conditions=failing) for number in range(1, 31)]
+    whole, taker, giver = Server(*records), Server(peers=("m2",)), Server(*records[:20])
+    assert 0 < sum(len(verdict.failed) for _, verdict in whole.core.replica.recent.values() if verdict) < 500
+    decided = whole.core.replica.decided(TxnId(1, 30))
+    assert decided is not None
+    assert decided.verdict.failed == tuple(range(100))
+    serve(taker, giver)
+    taker.subscribed()
+    taker.show(*records[20:])
+    assert taker.core.replica.image() == whole.core.replica.image()
+
+
 def test_a_compacted_transaction_is_a_duplicate_without_version() -> None:
     ending = COMPACTION, encode_compaction(Compaction(2, {1: (1, 2)}, {}))
     server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), ending)
@@ -576,6 +602,71 @@ def test_a_source_that_forgets_decisions_during_a_transfer_gives_their_labels() 
     assert decided is not None
     assert decided.winner == "winner"
     assert other.image() == source.image()
+
+
+def test_a_checkpoint_is_taken_no_faster_than_the_disk_takes_it(tmp_path: Path) -> None:
+    """The rest of it, which may be larger than memory, came while the disk was behind."""
+    disk = Disk(tmp_path)
+    giver = Server(*[commit(number, {b"%d" % number: b"v"}) for number in range(100)], answer_bytes=300)
+    taker = Server(peers=("m2",), key_map=disk.map)
+    serve(taker, giver, most=3)
+    frozen = disk.map.freeze()
+    serve(taker, giver)
+    assert taker.core.bootstrap.is_active
+    assert 0 < disk.map.active.size <= 3 * frozen.size
+    disk.write()
+    taker.wait(PAUSE_NS)
+    serve(taker, giver)
+    assert taker.core.replica.image() == giver.core.replica.image()
+    disk.checkpoint.close()
+
+
+def test_a_checkpoint_with_very_many_range_deletes_can_be_sent() -> None:
+    """The head of a checkpoint, with all of them, was one message; 5 MB in this test."""
+    commits = [
+        Commit(1, number, {b"k": b"1"}, deletes=[(b"%05d" % at, b"%05d" % at + b"x" * 8_000) for at in (number, 0, 7)])
+        for number in range(200)
+    ]
+    giver, taker = Server(*[(COMMIT, encode_commit(one)) for one in commits]), Server(peers=("m2",))
+    sizes: list[int] = []
+    while questions := taker.take(SliceRequest):
+        for to, question in questions:
+            giver.give("m1", question)
+            for _, answer in giver.take(Slice):
+                sizes.append(len(encode(answer)))
+                taker.give(to, answer)
+                if len(sizes) == 3:
+                    giver.show((COMMIT, encode_commit(Commit(2, 1, {}, deletes=[(b"a", b"b")]))))
+    assert max(sizes) < 2 * SLICE_BYTES
+    assert taker.applied == 200
+    taker.subscribed()
+    taker.show((COMMIT, encode_commit(Commit(2, 1, {}, deletes=[(b"a", b"b")]))))
+    assert taker.core.replica.image() == giver.core.replica.image()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_versions_of_a_hot_key_are_taken_in_without_walking_its_chain(tmp_path: Path, on_disk: bool) -> None:
+    """In slices of one version each: newest first, so each one was put below all newer ones."""
+    count = 300
+    checkpoint = Checkpoint(tmp_path / "map", b"i" * 16, inline=True) if on_disk else None
+    source, other = Replica(None, 10), Replica(KeyMap(UnresolvedValues(), checkpoint), 10)
+    source.apply(batch(1, *[commit(number, {b"hot": b"%d" % number, b"k": b""}) for number in range(1, count + 1)]))
+    (part, cursor), parts, reads = source.slice(count, None, 1), list[Part](), 0
+    newest = other.map.active.newest
+    while cursor is not None:
+        parts.append(part)
+        part, cursor = source.slice(count, cursor, 1)
+        if isinstance(part, MapRows):
+            newest.update({key: counted(entry) for key, entry in newest.items()})
+            CountedEntry.reads = 0
+            other.take_in(part)
+            reads += CountedEntry.reads
+            part = MapRows(())
+    other.install(count, [*parts, part])
+    assert reads <= 10 * count
+    assert other.image() == source.image()
+    if checkpoint is not None:
+        checkpoint.close()
 
 
 def test_no_read_is_answered_before_the_checkpoint_is_whole() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from logdb.cluster.client import requests as calls
 from logdb.cluster.mapping_server import contention_queue
-from logdb.cluster.mapping_server.contention_queue import CONTENDED_NS, TURN_NS, WAIT_NS
+from logdb.cluster.mapping_server.contention_queue import CONTENDED_NS, WAIT_NS
 from logdb.cluster.messages import (
+    TURN_NS,
     AwaitedTransaction,
     AwaitVerdicts,
     EndTurn,
@@ -256,6 +257,25 @@ def test_a_reader_that_does_not_commit_leaves_the_value_to_the_next_one() -> Non
     sends(client, "b")
     assert not client.core.turns.has_queue(KEY)
     client.call(calls.LeaseVersion("b", None))
+    assert not client.take(EndTurn), "its commit record ends the turn"
+
+
+@pytest.mark.parametrize("may_follow", [True, False])
+def test_a_reader_that_takes_longer_than_a_turn_holds_up_no_others(may_follow: bool) -> None:
+    client = Client()
+    a, b = [client.call(calls.TakeTurn(KEY, holder, may_follow=may_follow)) for holder in "ab"]
+    server, number, _ = requested(client)
+    client.answer(number, 7, Entries(((7, b"v"),)), server)
+    later = client.call(calls.TakeTurn(KEY, "c", may_follow=may_follow))
+    client.wait(TURN_NS - 1)
+    assert client.answers == {a: found(7, b"v")}
+    client.wait(1)
+    assert client.answers == {a: found(7, b"v")} | ({b: None} if may_follow else {})
+    server, number, _ = requested(client)
+    client.answer(number, 8, Entries(((8, b"w"),)), server)
+    assert client.answers[later if may_follow else b] == found(8, b"w")
+    sends(client, "a")
+    client.call(calls.LeaseVersion("a", None))
     assert not client.take(EndTurn), "its commit record ends the turn"
 
 

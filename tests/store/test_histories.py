@@ -66,6 +66,18 @@ def test_all_versions_of_a_key_are_found_in_one_walk(verb: str) -> None:
     assert CountedEntry.reads <= 10 * VERSIONS
 
 
+def test_replacing_versions_in_their_order_walks_no_chain() -> None:
+    """So a server that recovers from the log takes time in proportion to the versions of a hot key."""
+    key_map, CountedEntry.reads = KeyMap(Values(no_record), None), 0
+    for version in range(1, VERSIONS + 1):
+        key_map.replace(KEY, version, b"%d" % version)
+        key_map.active.newest[KEY] = CountedEntry(key_map.active.newest[KEY])  # type: ignore[assignment]
+    assert CountedEntry.reads <= 10 * VERSIONS
+    assert [found[:2] for found in key_map.versions(KEY, VERSIONS)] == [
+        (version, b"%d" % version) for version in range(VERSIONS, 0, -1)
+    ]
+
+
 def by_single_reads(key_map: KeyMap, at: int, floor: int) -> Iterator[tuple[int, Value]]:
     """The history, each version looked up by itself."""
     while (entry := key_map.entry(KEY, at)) is not None and (entry[0] > floor or entry[1] is not None):

@@ -10,9 +10,10 @@ that has returned, so whatever is appended later is ordered later (DBS-18).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from logdb.cluster.client.leases import Leases
 from logdb.cluster.client.query_client import QueryClient
@@ -30,6 +31,10 @@ from logdb.store.records import COMMIT, FENCE, PLACEMENT, VALUE, Place, TxnId, V
 from logdb.store.records import Commit as CommitRecord
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
+
+MAX_UNUSED_IDS: Final = 10_000
+"""Maximum number of ids that are known to be unused: many transactions end without a commit. An older one counts as
+used."""
 
 
 @dataclass(slots=True)
@@ -85,7 +90,7 @@ class CommitClient:
         self._unstated_placement = encode_placement(placement)
         self._max_bytes, self._leases, self.order = max_bytes, leases, order
         self._sequence = 0
-        self._unused_ids: set[TxnId] = set()
+        self._unused_ids = OrderedDict[TxnId, None]()
         self.pending: dict[TxnId, list[PendingCommit]] = {}
         self._unsent: list[PendingCommit] = []
         self._flush = Timer(self._send_requests)
@@ -94,7 +99,9 @@ class CommitClient:
         """Allocate a transaction id."""
         self._sequence += 1
         txn = TxnId(self._context.client, self._sequence)
-        self._unused_ids.add(txn)
+        self._unused_ids[txn] = None
+        if len(self._unused_ids) > MAX_UNUSED_IDS:
+            self._unused_ids.popitem(last=False)
         return txn
 
     # ---- calls
@@ -110,7 +117,7 @@ class CommitClient:
         pending = self._begin(call, txn, request.deadline, to_result)
         pending.is_blind = not (request.reads or request.ranges)
         if txn in self._unused_ids:
-            self._unused_ids.remove(txn)
+            del self._unused_ids[txn]
         else:  # an earlier call, or an earlier client, may have appended a record
             pending.unknown = 1
         large = [key for key, value in request.writes.items() if value is not None and len(value) > INLINE_VALUE_BYTES]

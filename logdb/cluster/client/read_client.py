@@ -28,14 +28,15 @@ from logdb.store.records import PIN, VALUE, Place, Value, encode_pin
 class PendingRead:
     """A call under way. `query`: the number of its current query. `lookups`: how many times its large values were
     looked up. `trimmed`: the places whose records were trimmed, as of version `min_applied`: only a server that has
-    applied that version is asked again."""
+    applied that version is asked again. `newest`: the verb and the request, of a read of the newest version."""
 
-    __slots__ = ("call", "deadline", "lookups", "min_applied", "query", "trimmed")
+    __slots__ = ("call", "deadline", "lookups", "min_applied", "newest", "query", "trimmed")
 
     def __init__(self, call: int, deadline: int | None) -> None:
         self.call, self.deadline = call, deadline
         self.query = self.lookups = self.min_applied = 0
         self.trimmed: set[int] = set()
+        self.newest: tuple[Callable[[PendingRead, Any], None], Any] | None = None
 
 
 class ReadClient:
@@ -65,7 +66,7 @@ class ReadClient:
 
         def on_result(at: int, result: Any) -> None:
             if isinstance(result, VersionTrimmedReply):
-                self._context.answer(pending.call, VersionTrimmed(version, result.oldest))
+                self._trimmed(pending, VersionTrimmed(version, result.oldest))
             elif isinstance(result, FutureVersionReply):
                 self._context.answer(pending.call, FutureVersion(version, result.newest))
             elif isinstance(result, NotReadable):
@@ -76,10 +77,25 @@ class ReadClient:
 
         pending.query = self._queries.ask(question, consistency, version, on_result, pending.min_applied)
 
+    def _trimmed(self, pending: PendingRead, error: VersionTrimmed) -> None:
+        """A version cannot be read any more. If the application has not named it, begin again with the newest one."""
+        if pending.newest is None:
+            self._context.answer(pending.call, error)
+        elif self._context.is_open(pending.call):
+            pending.trimmed, pending.min_applied = set(), 0
+            read, request = pending.newest
+            read(pending, request)
+
+    def _begin(self, call: int, request: Any, read: Callable[[PendingRead, Any], None]) -> None:
+        pending = self._open(call, request.deadline)
+        if request.consistency != calls.SNAPSHOT:
+            pending.newest = read, request
+        read(pending, request)
+
     # ---- keys, ranges, histories
 
     def get(self, call: int, request: calls.Get) -> None:
-        self._get(self._open(call, request.deadline), request)
+        self._begin(call, request, self._get)
 
     def _get(self, pending: PendingRead, request: calls.Get) -> None:
         """Get many keys in parts, the later ones at the version of the first one."""
@@ -103,7 +119,7 @@ class ReadClient:
         self._ask(pending, messages.Get(keys[:max_keys]), request.consistency, request.version, on_answer)
 
     def scan(self, call: int, request: calls.Scan) -> None:
-        self._scan(self._open(call, request.deadline), request)
+        self._begin(call, request, self._scan)
 
     def _scan(self, pending: PendingRead, request: calls.Scan) -> None:
         def on_answer(version: int, rows: messages.Rows) -> None:
@@ -120,7 +136,7 @@ class ReadClient:
         self._ask(pending, question, request.consistency, request.version, on_answer)
 
     def multi_scan(self, call: int, request: calls.MultiScan) -> None:
-        self._multi_scan(self._open(call, request.deadline), request)
+        self._begin(call, request, self._multi_scan)
 
     def _multi_scan(self, pending: PendingRead, request: calls.MultiScan) -> None:
         def on_answer(version: int, found: messages.MultiRows) -> None:
@@ -139,7 +155,7 @@ class ReadClient:
         self._ask(pending, messages.MultiScan(request.scans), request.consistency, request.version, on_answer)
 
     def history(self, call: int, request: calls.History) -> None:
-        self._history(self._open(call, request.deadline), request)
+        self._begin(call, request, self._history)
 
     def _history(self, pending: PendingRead, request: calls.History) -> None:
         def on_answer(version: int, versions: messages.Versions) -> None:
@@ -220,6 +236,25 @@ class ReadClient:
         pending = self._open(call, request.deadline)
         self._fetch_cold(pending, request.place, partial(self._context.answer, call))
 
+    def cold_commits(self, call: int, request: calls.ColdCommits) -> None:
+        """Read a page of commits, then the records that are too large for it, one after another."""
+        pending = self._open(call, request.deadline)
+
+        def on_page(_: int, page: messages.CommitPage) -> None:
+            for at, commit in enumerate(page.commits):
+                place = messages.place_of(commit.record)
+                if place is not None:
+                    self._fetch_cold(pending, place, partial(on_record, page, at))
+                    return
+            self._context.answer(call, page)
+
+        def on_record(page: messages.CommitPage, at: int, record: bytes) -> None:
+            commits = list(page.commits)
+            commits[at] = commits[at]._replace(record=record)
+            on_page(0, page._replace(commits=tuple(commits)))
+
+        self._ask(pending, messages.ColdCommits(request.after), calls.LINEARIZABLE, request.after, on_page)
+
     def _fetch_cold(self, pending: PendingRead, place: Place, on_value: Callable[[bytes], None]) -> None:
         """Read a large value from the cold tier, part by part (DBS-10)."""
         parts = bytearray()
@@ -260,9 +295,6 @@ class ReadClient:
     def aborted(self, call: int, request: calls.Aborted) -> None:
         question = messages.Aborted(request.after)
         self._simple(call, request.deadline, question, calls.SNAPSHOT, request.through)
-
-    def cold_commits(self, call: int, request: calls.ColdCommits) -> None:
-        self._simple(call, request.deadline, messages.ColdCommits(request.after), calls.LINEARIZABLE, request.after)
 
     def outcome(self, call: int, request: calls.Outcome) -> None:
         self._simple(call, request.deadline, messages.Outcome(*request.txn_id), calls.LINEARIZABLE, 0)

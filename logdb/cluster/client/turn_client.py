@@ -4,7 +4,8 @@ The transactions of a process that begin with one contended key wait here in one
 for all of them, from the mapping server that gives the turns at this key. With the turn comes the value of the key. The
 first transaction reads it. When its commit record is sent the others begin, and speculate on what it has written
 (`txn/speculation.py`). So a turn of n transactions costs one request, and processes take turns, however many
-transactions each of them has. Transactions that come later wait for the next turn.
+transactions each of them has. Transactions that come later wait for the next turn. A reader that takes longer than
+`TURN_NS` holds up no others.
 
 Nothing depends on turns but the number of attempts.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.query_client import QueryClient
-from logdb.cluster.messages import EndTurn, Entries, Turn
+from logdb.cluster.messages import TURN_NS, EndTurn, Entries, Turn
 from logdb.cores.context import ClientContext, Timer
 from logdb.errors import Unavailable
 
@@ -32,8 +33,8 @@ class TurnTaker:
 @dataclass(slots=True)
 class KeyQueue:
     """The transactions at one key. `waiting`: for the next turn. `sharing`: in the turn that is requested or under way,
-    and have not begun. `reader`: has read the value that came with the turn, and not sent its commit record. `found`:
-    that value, None if it is large. `unused`: how many have left before the turn came."""
+    and have not begun. `reader`: has read the value that came with the turn, and not sent its commit record, for
+    `TURN_NS` at most. `found`: that value, None if it is large. `unused`: how many have left before the turn came."""
 
     waiting: list[TurnTaker] = field(default_factory=list)
     sharing: list[TurnTaker] = field(default_factory=list)
@@ -142,10 +143,18 @@ class TurnClient:
     def _begin_next(self, key: bytes, queue: KeyQueue) -> None:
         """Give the value to the next transaction of the turn; without one, the turn is over."""
         if queue.sharing:
-            queue.reader = queue.sharing.pop(0)
-            self._context.answer(queue.reader.call, queue.found)
+            reader = queue.reader = queue.sharing.pop(0)
+            self._context.answer(reader.call, queue.found)
+            overdue = Timer(lambda: self._pass_over(key, queue, reader))
+            self._context.set_timer(overdue, self._context.now + TURN_NS)
         else:
             self._request_next(key, queue)
+
+    def _pass_over(self, key: bytes, queue: KeyQueue, reader: TurnTaker) -> None:
+        """Let the others begin if this transaction takes longer than a turn."""
+        if queue.reader is reader:
+            queue.reader = None
+            self._begin_others(key, queue)
 
     def _begin_others(self, key: bytes, queue: KeyQueue) -> None:
         sharing, queue.sharing = queue.sharing, []

@@ -19,7 +19,7 @@ from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending, encode_part
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.config import MappingConfig
-from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica
+from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica, first_rows, size_of_decision
 from logdb.cluster.messages import (
     Compact,
     Compacted,
@@ -29,6 +29,7 @@ from logdb.cluster.messages import (
     MapRow,
     MapRows,
     Part,
+    RecentRow,
     RecentRows,
 )
 from logdb.cluster.placement import decode_placement, named, placed
@@ -46,7 +47,7 @@ PART_BYTES: Final = 64 << 10
 APPEND_BYTES: Final = 1 << 20
 """Size of an append of parts, or of large values."""
 ROWS_AT_ONCE: Final = 1_000
-"""Maximum number of rows of a part of the ledger, or of recent decisions."""
+"""Maximum number of rows of a part of the ledger."""
 
 MAX_DOUBLINGS: Final = 11
 """The pause after a failed compaction doubles this often: up to about an hour."""
@@ -350,9 +351,16 @@ class Compactor:
     def _parts(self, began: int, floor: int) -> Steps:
         head, recent = self._replica.begun_with
         yield from self._map_parts(began, floor)
-        yield calls.Append((self._part(HeadRows(tuple(head))),))
-        for first in range(0, len(recent), ROWS_AT_ONCE):
-            yield calls.Append((self._part(RecentRows(tuple(recent[first : first + ROWS_AT_ONCE]))),))
+        rows_left = iter(head)
+        while head_rows := first_rows(rows_left, APPEND_BYTES)[0]:
+            yield calls.Append((self._part(HeadRows(tuple(head_rows))),))
+        decisions, size = list[RecentRow](), 0
+        for row in recent:
+            decisions.append(row)
+            size += size_of_decision(row)
+            if size >= APPEND_BYTES or row is recent[-1]:
+                yield calls.Append((self._part(RecentRows(tuple(decisions))),))
+                decisions, size = [], 0
         after = b""
         while rows := tuple(islice(self._replica.coordinator.ledger.rows(after, began), ROWS_AT_ONCE)):
             yield calls.Append((self._part(LedgerRows(rows)),))

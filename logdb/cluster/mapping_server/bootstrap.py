@@ -7,10 +7,10 @@ from typing import Any
 
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.config import MappingConfig
-from logdb.cluster.mapping_server.log_recovery import LogRecovery
+from logdb.cluster.mapping_server.log_recovery import PAUSE_NS, LogRecovery
 from logdb.cluster.mapping_server.replica import SLICE_BYTES, Replica
 from logdb.cluster.messages import Cursor, MapRows, Part, Slice, SliceRequest, SliceUnavailable
-from logdb.cores.context import ClientContext, PendingRequests
+from logdb.cores.context import ClientContext, PendingRequests, Timer
 from logdb.cores.effects import Address, Stop
 from logdb.log.contract import Trimmed
 
@@ -138,9 +138,17 @@ class Bootstrap:
         else:
             self._parts.append(slice_.part)
         if slice_.next is not None:
-            self._request_slice(slice_.version, slice_.next)
+            self._request_next(slice_.version, slice_.next)
         else:
             self._install(slice_.version, self._parts)
+
+    def _request_next(self, version: int, cursor: Cursor) -> None:
+        """Request the next slice, later while the disk is behind."""
+        if self._replica.map.is_ahead_of_disk:
+            resume = Timer(lambda: self._request_next(version, cursor))
+            self._context.set_timer(resume, self._context.now + PAUSE_NS)
+        else:
+            self._request_slice(version, cursor)
 
     def _install(self, version: int, parts: list[Part]) -> None:
         """The map is complete; `parts` has everything else."""

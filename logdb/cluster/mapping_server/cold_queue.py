@@ -71,7 +71,8 @@ class ColdQueue:
         self._max_bytes = config.answer_bytes
         # By client and number of the read.
         self._waiting: dict[tuple[Address, int], WaitingRead] = {}
-        self._reading: tuple[Address, int] | None = None
+        # The one under way, as it was when it began: a read that is sent again takes a newer version from the replica.
+        self._reading: WaitingRead | None = None
         self._number = 0
 
     def waiting(self) -> Iterator[ParkedRead]:
@@ -112,20 +113,21 @@ class ColdQueue:
         """Have the oldest read answered, unless one is under way."""
         cold, late = self._replica.cold, self._context.now - self._ttl_ns
         while self._reading is None and self._waiting:
-            name, (parked, _, at, question) = next(iter(self._waiting.items()))
-            if cold is None or parked.received_at <= late:
+            name, waiting = next(iter(self._waiting.items()))
+            if cold is None or waiting.parked.received_at <= late:
                 del self._waiting[name]
                 continue
-            self._reading, self._number = name, self._context.next_number()
+            self._reading, self._number = waiting, self._context.next_number()
             segments, through = cold.copied[:2]
-            recall = Recall(self._number, cold.log_id, segments, through, at, question, self._max_bytes)
+            recall = Recall(self._number, cold.log_id, segments, through, waiting.at, waiting.question, self._max_bytes)
             self._context.out.append(recall)
 
     def on_recalled(self, event: Recalled) -> None:
         """The tier has answered."""
         if self._reading is None or event.number != self._number:
             return
-        waiting, self._reading = self._waiting.pop(self._reading), None
+        waiting, self._reading = self._reading, None
+        del self._waiting[waiting.parked.client, waiting.parked.read.number]
         version = waiting.version if event.version and event.version == waiting.at else event.version
         self._put(waiting.parked, version, event.result)
         self._begin_next()

@@ -23,7 +23,7 @@ from typing import Final
 from logdb.cluster.mapping_server.answer_queue import AnswerQueue
 from logdb.cluster.mapping_server.cold_queue import ParkedRead
 from logdb.cluster.mapping_server.replica import DecidedCommit
-from logdb.cluster.messages import EndTurn, Entries, Turn
+from logdb.cluster.messages import TURN_NS, EndTurn, Entries, Turn
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import MILLISECOND, SECOND, Address
 from logdb.store.records import Commit, TxnId
@@ -31,8 +31,6 @@ from logdb.txn.validation import Reason, Verdict
 
 CONTENDED_NS: Final = SECOND
 """How long clients are warned of a key after the last refusal or change of its writer."""
-TURN_NS: Final = 50 * MILLISECOND
-"""Longest turn while others wait; transactions that take longer continue without one."""
 WAIT_NS: Final = 250 * MILLISECOND
 """A read that has waited this long when a turn ends is answered without one: before its client asks another server."""
 MAX_CONTENDED: Final = 10_000

@@ -80,8 +80,7 @@ class LogRecovery:
 
     def _pause(self) -> None:
         """Pause until other events were handled, and for longer while the disk is behind."""
-        frozen = self._replica.map.frozen
-        if frozen is not None and self._replica.map.active.size > frozen.size:
+        if self._replica.map.is_ahead_of_disk:
             self._context.set_timer(Timer(self._pause), self._context.now + PAUSE_NS)
         else:
             self._context.set_timer(Timer(lambda: self._step(None)), self._context.now + 1)
@@ -96,7 +95,7 @@ class LogRecovery:
         yield from self._read(self.began, self._ended, frozenset({PART}), self._take_part)
         for part in self._parts:
             if isinstance(part, HeadRows):
-                self._floor = floor_of(part.rows)
+                self._floor = max(self._floor, floor_of(part.rows))
                 self._deletions = self._deletions.with_older(deletions_of(part.rows))
             elif isinstance(part, LedgerRows):
                 self._aborted.update(aborted_of(part.rows))

@@ -84,6 +84,11 @@ DecidedCommit = tuple[Commit, Verdict]
 SLICE_BYTES: Final = 128 << 10
 """Maximum size of a slice of a checkpoint: the source serves other requests between two of them."""
 
+MAX_RECENT_BYTES: Final = 32 << 20
+"""Maximum size of the recent decisions, as they are encoded: each has the positions of all conditions that failed."""
+ROW_BYTES: Final = 16
+"""Size of a row in a message beside its bytes."""
+
 FORGOTTEN = Verdict(Reason.DUPLICATE)
 UNEXPLAINED = Verdict(Reason.CONFLICT)
 WITHOUT_VALUES: Final = frozenset({Reason.DANGLING, Reason.DUPLICATE})
@@ -109,7 +114,7 @@ class Replica:
     """The state at `applied`.
 
     `recent`: GSN -> (label, None) of an applied commit with a label, or (label of the winner, verdict) of one that was
-    not applied: the last `keep` of them.
+    not applied: the last `keep` of them, or fewer of `MAX_RECENT_BYTES`.
 
     The compaction under way: `begun` is the GSN of its BEGINNING, 0 if there is none; `begun_by` the client number of
     the server that appended it; `begun_with` the head and the recent decisions just after it; `parts` the number of its
@@ -138,9 +143,11 @@ class Replica:
         self._keep = keep
         # By GSN of a commit record that will not be applied: the label of the winner, which `recent` may lack.
         self._winners: dict[int, str] = {}
+        self._recent_bytes = 0
         self._unsaved_recent: dict[int, bool] = {}
         self._unsaved_state: StateRows = []
-        self._last_key = b""
+        # The rows of the last key taken in, newest first.
+        self._key_rows: list[MapRow] = []
         checkpoint = self.map.checkpoint
         if checkpoint is not None:
             self._restore(checkpoint.covers, checkpoint.state)
@@ -198,11 +205,16 @@ class Replica:
         return decided
 
     def _remember(self, gsn: int, label: str, verdict: Verdict | None) -> None:
+        if gsn in self.recent:  # a part of a compaction is there twice
+            return
         self.recent[gsn] = label, verdict
-        dropped = self.recent.popitem(last=False)[0] if len(self.recent) > self._keep else 0
+        self._recent_bytes += size_of_decision(RecentRow(gsn, label, verdict))
         if self.map.checkpoint is not None:
             self._unsaved_recent[gsn] = True
-            if dropped:
+        while len(self.recent) > self._keep or (self._recent_bytes > MAX_RECENT_BYTES and len(self.recent) > 1):
+            dropped, decision = self.recent.popitem(last=False)
+            self._recent_bytes -= size_of_decision(RecentRow(dropped, *decision))
+            if self.map.checkpoint is not None:
                 self._unsaved_recent[dropped] = False
 
     def _compare(self, gsn: int, payload: bytes) -> None:
@@ -287,7 +299,10 @@ class Replica:
         self.begun_with = self.head(), [RecentRow(at, *what) for at, what in self.recent.items()]
 
     def head(self) -> StateRows:
-        """The state outside the map, the ledger and `recent`, as rows for a checkpoint."""
+        """The state outside the map, the ledger and `recent`, as rows for a checkpoint: range deletes, then marks."""
+        return [*self.coordinator.deletion_rows(b"", self.applied), *self._marks()]
+
+    def _marks(self) -> StateRows:
         cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending)
         placement = []
         if self.placement:
@@ -295,12 +310,14 @@ class Replica:
             placement = [(PLACEMENT_ROW, self.placement), (SUMMARY_ROW, summarized)]
         cold = [] if self.cold is None else [(COLD_ROW, self.cold.encode())]
         logged = _LOGGED.pack(self.logged, self.logged_before, self.logged_left)
-        return [*self.coordinator.head(), *cold, *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
+        return [*self.coordinator.marks(), *cold, *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
         self.coordinator.restore(covers, state)
         for key, raw in state(RECENT_ROWS):
-            self.recent[int.from_bytes(key)] = decode_recent(raw)
+            gsn, decision = int.from_bytes(key), decode_recent(raw)
+            self.recent[gsn] = decision
+            self._recent_bytes += size_of_decision(RecentRow(gsn, *decision))
         for _, raw in state(PLACEMENT_ROW):
             self.placement = raw
         for _, raw in state(COLD_ROW):
@@ -331,7 +348,7 @@ class Replica:
 
     def unsaved(self) -> list[StateRow]:
         """The changes of the state outside the map since the last call, as rows for a checkpoint; None: remove."""
-        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-5:]]
+        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self._marks()[-5:]]
         self._unsaved_state = []
         for gsn, is_there in self._unsaved_recent.items():
             key = RECENT_ROWS + gsn.to_bytes(8)
@@ -340,17 +357,22 @@ class Replica:
         return rows
 
     def slice(self, version: int, cursor: At | None, max_bytes: int) -> tuple[Part, At | None]:
-        """Rows of one section of the checkpoint at `version`, about `max_bytes`, and the cursor of the next ones."""
-        if cursor is None:
-            return HeadRows(tuple(self.head())), At(Section.MAP, b"")
+        """Rows of one section of the checkpoint at `version`, about `max_bytes`, and the cursor of the next ones.
+
+        The first slice is of the version applied; it has all marks. The range deletes may be very many.
+        """
+        if cursor is None or cursor.section == Section.HEAD:
+            head = [] if cursor is not None else self._marks()
+            deletions = self.coordinator.deletion_rows(b"" if cursor is None else cursor.after, version)
+            rows, is_full = first_rows(deletions, max_bytes)
+            on = At(Section.HEAD, rows[-1][0]) if is_full else At(Section.MAP, b"")
+            return HeadRows((*rows, *head)), on
         if cursor.section == Section.MAP:
-            rows, on = self._map_rows(version, cursor, max_bytes)
-            return MapRows(tuple(rows)), on or At(Section.LEDGER, b"")
+            map_rows, next_on = self._map_rows(version, cursor, max_bytes)
+            return MapRows(tuple(map_rows)), next_on or At(Section.LEDGER, b"")
         if cursor.section == Section.LEDGER:
-            count = max(max_bytes // 64, 1)
-            ledger = tuple(islice(self.coordinator.ledger.rows(cursor.after, version), count))
-            full = len(ledger) == count
-            return LedgerRows(ledger), At(Section.LEDGER, ledger[-1][0]) if full else At(Section.RECENT, b"")
+            rows, is_full = first_rows(self.coordinator.ledger.rows(cursor.after, version), max_bytes)
+            return LedgerRows(tuple(rows)), At(Section.LEDGER, rows[-1][0]) if is_full else At(Section.RECENT, b"")
         return self._recent_rows(int.from_bytes(cursor.after), max_bytes)
 
     def _map_rows(self, version: int, cursor: At, max_bytes: int) -> tuple[list[MapRow], At | None]:
@@ -414,7 +436,7 @@ class Replica:
         for gsn, (label, verdict) in self.recent.items():
             if gsn > after:
                 rows.append(RecentRow(gsn, label, verdict))
-                size += 64 + len(label) + (0 if verdict is None else len(verdict.key) + 4 * len(verdict.failed))
+                size += size_of_decision(rows[-1])
                 if size >= max_bytes:
                     return RecentRows(tuple(rows)), At(Section.RECENT, gsn.to_bytes(8))
         return RecentRows(tuple(rows)), None
@@ -436,6 +458,7 @@ class Replica:
                         self._remember(gsn, label, verdict)
                     elif verdict is not None:
                         self._winners[gsn] = label
+        self._insert_key()
         self._restore(
             version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state.items() if key.startswith(prefix)]
         )
@@ -444,20 +467,23 @@ class Replica:
 
     def forget(self) -> bool:
         """Drop the rows of an incomplete checkpoint. Returns False if some are on disk."""
-        self._last_key = b""
+        self._key_rows = []
         if self.map.checkpoint is None:
             self.map.active = Overlay()
         return self.map.checkpoint is None or not self.map.keys_from(b"", 1)
 
     def take_in(self, part: MapRows) -> None:
-        """Take in rows of the map of a checkpoint, in their order, before `install`."""
-        for row in reversed(part.rows):
-            if row.key == self._last_key and self.map.checkpoint is not None:  # the map on disk may have its newer rows
-                self.map.replace(row.key, row.version, row.value)
-            else:
-                self.map.insert(*row)
-        if part.rows:
-            self._last_key = part.rows[-1].key
+        """Take in rows of the map of a checkpoint, in their order, before `install`. The map gets the versions of a key
+        when all are there, oldest first: to put each one below the newer ones is quadratic."""
+        for row in part.rows:
+            if self._key_rows and self._key_rows[0].key != row.key:
+                self._insert_key()
+            self._key_rows.append(row)
+
+    def _insert_key(self) -> None:
+        for row in reversed(self._key_rows):
+            self.map.insert(*row)
+        self._key_rows = []
 
     def image(self) -> list[Part]:
         """The whole state: two servers at the same version have the same, to the last bit."""
@@ -474,6 +500,23 @@ class Replica:
         assert self.cleaned <= self.coordinator.floor, "DBS-12"
         assert self.cold is None or self.coordinator.floor <= self.cold.copied.version, "DBS-20"
         assert len(self.recent) <= self._keep, "more recent decisions than configured"
+
+
+def first_rows(rows: Iterator[tuple[bytes, bytes]], max_bytes: int) -> tuple[StateRows, bool]:
+    """The next rows, about `max_bytes`; and whether there may be more."""
+    found, size = StateRows(), 0
+    for row in rows:
+        found.append(row)
+        size += ROW_BYTES + len(row[0]) + len(row[1])
+        if size >= max_bytes:
+            return found, True
+    return found, False
+
+
+def size_of_decision(row: RecentRow) -> int:
+    """The approximate size of a recent decision in a message or a record."""
+    _, label, verdict = row
+    return 64 + len(label) + (0 if verdict is None else len(verdict.key) + 4 * len(verdict.failed))
 
 
 def size_of(value: Value) -> int:

@@ -154,8 +154,8 @@ def validate_reads_of_single_keys_without_range_deletes(
     return found if found > since else 0
 
 
-@planted(Coordinator, "_deletions_after", seed=6)
-def leave_range_deletes_out_of_checkpoints(right: Any, coordinator: Coordinator, version: int) -> list[Any]:
+@planted(Coordinator, "_deletion_rows", seed=6)
+def leave_range_deletes_out_of_checkpoints(right: Any, coordinator: Coordinator, *between: int) -> list[Any]:
     return []
 
 

@@ -8,7 +8,8 @@ from unittest import mock
 
 import pytest
 
-from logdb.cluster.mapping_server.contention_queue import TURN_NS, WAIT_NS, ContentionQueue
+from logdb.cluster.mapping_server.contention_queue import WAIT_NS, ContentionQueue
+from logdb.cluster.messages import TURN_NS
 from logdb.cores.effects import SECOND
 from tests.sim.database.contention import Increments, contend
 from tests.sim.engines import ENGINES
