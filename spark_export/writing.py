@@ -13,7 +13,8 @@ Spark repeats tasks, and users repeat jobs. In a directory the ids of transactio
 and the batch (`transactions`). At servers a key counts the written batches of a partition, `logdb-write/JOB/PARTITION`;
 each transaction advances it and is refused if it has changed. With a name of the job (`jobId`) another run writes only
 what was not written yet, and the counters stay; without, the job deletes them at its end. In both cases a repeated
-partition must have the same rows in the same order, as it has when it comes from files or was sorted.
+partition must have the same rows in the same order, as it has when it comes from files or was sorted. With another
+`batchRows` or `atomic` the batches have other rows, so such a run is another job and writes all rows.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ Items = dict[bytes, bytes | None]
 
 
 class Target(NamedTuple):
-    """Where and how rows are written: to `path` or to `endpoints`. `named`: the user has given the name `job`; `texts`:
-    the columns of JSON text; `log`: the named log that the rows are appended to, instead of keys."""
+    """Where and how rows are written: to `path` or to `endpoints`. `job`: the name of the job, with the size of its
+    batches; `named`: the user has given the name; `texts`: the columns of JSON text; `log`: the named log that the rows
+    are appended to, instead of keys."""
 
     path: str | None
     endpoints: Endpoints | None

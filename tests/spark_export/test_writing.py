@@ -169,7 +169,22 @@ def test_to_servers_a_repeated_task_writes_once(job: Callable[..., Job], served:
             db.put(b"x", b"2")
         assert db.get(b"x") == b"2"
         assert b"0/6" not in db
-        assert [key for key, _ in db.scan(prefix=COUNTERS)] == [COUNTERS + b"nightly/0"]
+        assert [key for key, _ in db.scan(prefix=COUNTERS)] == [COUNTERS + b"nightly/3/0"]
+
+
+@pytest.mark.parametrize("changed", [{"batchRows": "5"}, {"atomic": "true"}])
+def test_a_named_job_that_is_repeated_with_other_transactions_loses_no_rows(
+    job: Callable[..., Job], served: Served, tmp_path: Path, changed: dict[str, str]
+) -> None:
+    path = str(tmp_path / "db")
+    for place in ({"path": path}, {"endpoints": served.address}):
+        interrupted = job(jobId="nightly", batchRows="1", **place)
+        interrupted.commit(interrupted.task(0, PARTS[0][:2]))
+        again = job(**{"jobId": "nightly", "batchRows": "1", **place, **changed})
+        again.commit(again.task(0))
+    assert contents(path) == PARTS[0]
+    with logdb.connect(served.address) as db:
+        assert list(db.scan(end=COUNTERS)) == PARTS[0]
 
 
 def test_one_of_two_concurrent_attempts_counts(served: Served) -> None:
