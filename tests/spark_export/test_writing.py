@@ -222,6 +222,19 @@ def test_a_stream_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         LogDBSource({"path": path}).streamWriter(planning.struct(SCHEMA), False)
 
 
+def test_a_stream_leaves_no_counters_of_earlier_batches(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "partition_id", lambda: 0)
+    source = LogDBSource({"endpoints": served.address, "jobId": "stream"})
+    with logdb.connect(served.address) as db:
+        for batch in (*range(8), 7, 6):
+            writer = pickle.loads(pickle.dumps(source.streamWriter(planning.struct(SCHEMA), False)))
+            rows = [pa.RecordBatch.from_pydict({"key": [b"%d" % batch], "value": [b"v"]})]
+            writer.commit([writer.write(iter(rows))], batch)
+        assert [key for key, _ in db.scan(end=COUNTERS)] == [b"%d" % batch for batch in range(8)]
+        assert len([key for key, _ in db.scan(prefix=COUNTERS)]) == 2
+        assert sum(len(commit.changes) for commit in db.watch(since=0, timeout=0)) == 2 * 8 + 6
+
+
 def test_documents_and_text(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "db")
     write = job("key STRING, n INT, name STRING, _rescued_data STRING", path=path, codec="json")
