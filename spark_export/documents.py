@@ -446,7 +446,7 @@ def _check_encodable(name: str, kind: DataType) -> None:
         case StructType():
             for field in kind.fields:
                 _check_encodable(name, field.dataType)
-        case _ if kind.typeName() in ("variant", "geometry", "geography", "interval"):
+        case _ if kind.typeName() in ("variant", "geometry", "geography", "interval", "yearmonthinterval"):
             raise ValueError(f"the column {name} is {kind.simpleString()}, which JSON does not have")
 
 

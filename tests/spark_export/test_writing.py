@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     VariantType,
+    YearMonthIntervalType,
 )
 
 import logdb
@@ -312,6 +313,7 @@ def test_documents_that_were_read_are_written_unchanged(
         (TimestampType(), 10**18, "the row of key b'k' cannot be JSON: date value out of range"),
         (MapType(LongType(), LongType()), None, "the column n has a map whose keys are not strings"),
         (VariantType(), None, "the column n is variant, which JSON does not have"),
+        (YearMonthIntervalType(), None, "the column n is interval year to month, which JSON does not have"),
     ],
 )
 def test_values_that_are_not_json(
