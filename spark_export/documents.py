@@ -209,8 +209,8 @@ class Documents(NamedTuple):
 
         def convert(item: Any) -> Decimal:
             item = item if isinstance(item, Decimal) else self._number(item)
-            number = Decimal(getattr(item, "text", item) if isinstance(item, float) else item)
             try:
+                number = Decimal(getattr(item, "text", item) if isinstance(item, float) else item)
                 if number.is_finite() and abs(number) < limit and number == (exact := number.quantize(unit)):
                     return exact
             except InvalidOperation:

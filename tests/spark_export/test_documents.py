@@ -207,6 +207,7 @@ def test_a_later_value_is_not_narrowed(tmp_path: Path) -> None:
     [
         ("FLOAT", "1e39"),
         ("ARRAY<FLOAT>", "[1e39]"),
+        ("DECIMAL(10,2)", "1e-99999999999999999999"),
         ("TIME", '"12:00:00+02:00"'),
         ("TIME", '"12:00:00,1234567"'),
         ("TIMESTAMP", '"2024-05-01T12:00:00,1234567Z"'),
