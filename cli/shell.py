@@ -46,16 +46,14 @@ class Shell(cmd.Cmd):
         self._commands = {name: command for name, command in root.commands.items() if name != "shell"}
         self._open_transaction = contextlib.ExitStack()
         self.code = 0
-        self.use_rawinput = interactive
         self._set_prompt()
 
     # ---- lines
 
     def onecmd(self, line: str) -> bool:
         """Run a line; true ends the shell."""
-        if line == "EOF":
-            if self._interactive:
-                click.echo()
+        if line == "EOF" and self._interactive:  # from `cmd`, for Ctrl-D
+            click.echo()
             return True
         try:
             words = scripts.split(line)
@@ -169,7 +167,10 @@ class Shell(cmd.Cmd):
         """Read lines until the end. Ctrl-C at the prompt begins a new line."""
         while True:
             try:
-                self.cmdloop()
+                if self._interactive:
+                    self.cmdloop()
+                else:
+                    any(self.onecmd(line.rstrip("\r\n")) for line in sys.stdin)  # up to one that ends the shell
                 return
             except KeyboardInterrupt:
                 if not self._interactive:

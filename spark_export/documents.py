@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -62,10 +62,11 @@ _EXACT: Final[dict[type[DataType], type]] = {
     BinaryType: bytes,
 }
 _TEXT_OF_BYTES: Final = "base64"
-_BELOW_MICROSECONDS: Final = re.compile(r"\.\d{6}\d*[1-9]")
+_BELOW_MICROSECONDS: Final = re.compile(r"[.,]\d{6}\d*[1-9]")
 _MAX_DIGITS: Final = 38
 
 Convert = Callable[[Any], Any]
+T = TypeVar("T", dt.time, dt.datetime)
 
 
 class JsonValues(NamedTuple):
@@ -197,7 +198,7 @@ class Documents(NamedTuple):
             item = self._number(item)
             with np.errstate(over="ignore"):
                 converted = kind(float(item))
-            if int(converted) != item if isinstance(item, int) else math.isinf(converted) and item != converted:
+            if int(converted) != item if isinstance(item, int) else math.isinf(converted) and not math.isinf(item):
                 raise ValueError
             return converted
 
@@ -208,8 +209,8 @@ class Documents(NamedTuple):
 
         def convert(item: Any) -> Decimal:
             item = item if isinstance(item, Decimal) else self._number(item)
-            number = Decimal(getattr(item, "text", item) if isinstance(item, float) else item)
             try:
+                number = Decimal(getattr(item, "text", item) if isinstance(item, float) else item)
                 if number.is_finite() and abs(number) < limit and number == (exact := number.quantize(unit)):
                     return exact
             except InvalidOperation:
@@ -390,7 +391,7 @@ def _date(item: Any) -> dt.date:
 
 
 def _time(item: Any) -> dt.time:
-    return item if isinstance(item, dt.time) else dt.time.fromisoformat(_of_microseconds(item))
+    return _without_zone(item if isinstance(item, dt.time) else dt.time.fromisoformat(_of_microseconds(item)))
 
 
 def _datetime(item: Any) -> dt.datetime:
@@ -415,7 +416,10 @@ def _of_microseconds(item: Any) -> str:
 
 
 def _local_time(item: Any) -> dt.datetime:
-    time = _datetime(item)
+    return _without_zone(_datetime(item))
+
+
+def _without_zone(time: T) -> T:
     if time.tzinfo is not None:
         raise ValueError
     return time
@@ -442,7 +446,7 @@ def _check_encodable(name: str, kind: DataType) -> None:
         case StructType():
             for field in kind.fields:
                 _check_encodable(name, field.dataType)
-        case _ if kind.typeName() in ("variant", "geometry", "geography", "interval"):
+        case _ if kind.typeName() in ("variant", "geometry", "geography", "interval", "yearmonthinterval"):
             raise ValueError(f"the column {name} is {kind.simpleString()}, which JSON does not have")
 
 

@@ -38,8 +38,8 @@ class EntryColumns:
 
     documents = keys = None
     needs_values = True
-    plain = ("version", "value")
-    """The columns that filters of rows may use."""
+    plain = ("value",)
+    """The columns that filters of rows may use: not the version, which differs from that of the row after a restore."""
 
     def __init__(self, name: str, columns: OutputColumns) -> None:
         self._name, self._columns, self.schema = name, columns, columns.schema

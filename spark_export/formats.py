@@ -282,7 +282,10 @@ def _item(field: Any, value: Any) -> Any:
     if field.message_type.full_name == _TIMESTAMP:
         if value.nanos % 1_000:
             raise ValueError(f"the time of the field {field.name!r} is not one of whole microseconds")
-        return _EPOCH + dt.timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
+        try:
+            return _EPOCH + dt.timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
+        except OverflowError as error:
+            raise ValueError(f"the time of the field {field.name!r} is not in the years 1 to 9999") from error
     return _object(value)
 
 

@@ -107,7 +107,8 @@ class RemoteSource(SnapshotSource, Generic[H]):
         in_shared_loop(self._lease(holder, version))
 
     def lease_oldest(self, holder: object) -> int:
-        return in_shared_loop(self._lease_floor(holder)).version
+        in_shared_loop(self._lease_floor(holder))
+        return in_shared_loop(self._host.oldest())  # type: ignore[no-any-return]
 
     def release(self, holder: object) -> None:
         shared_loop().call_soon_threadsafe(self._host.end, holder)

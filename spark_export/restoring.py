@@ -78,7 +78,7 @@ def _transactions(path: Path, manifest: Manifest, batch_rows: int) -> Iterator[t
     writes: Writes = {}
     size = 0
     for key, value, *_ in _rows(path, [file.name for file in manifest.files if not file.changes]):
-        if len(writes) == batch_rows or size + len(value or b"") > BYTES:
+        if writes and (len(writes) == batch_rows or size + len(value or b"") > BYTES):
             yield writes, ""
             writes, size = {}, 0
         writes[key] = value

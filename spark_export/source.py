@@ -76,7 +76,8 @@ path, endpoints    a directory that no other process has open for writing, or th
 codec              json: the other columns become a JSON object, with the fields in `_rescued_data`
 batchRows          the rows of a transaction (default: 1,000)
 atomic             true: all rows are one transaction
-jobId              the name of the job: another run with it writes what was not written yet
+jobId              the name of the job: another run with it, and the same batchRows and atomic, writes what was not
+                   written yet
 label              the label of the transactions
 
 `.schema(...)` selects columns, and may read key and value as STRING (`columns`). Options of Spark's own, such as
@@ -314,17 +315,18 @@ class LogDBSource(DataSource):
             texts = check_writable(schema, self._codec, IGNORED)
         else:
             check_entries_writable(schema, self._log)
-        job = options.text("jobId")
+        job, atomic = options.text("jobId"), options.flag("atomic")
+        batch_rows = options.number("batchRows", minimum=1) or BATCH_ROWS
         return Target(
             None if isinstance(location, Endpoints) else str(location),
             location if isinstance(location, Endpoints) else None,
-            job or uuid.uuid4().hex,
+            f"{job or uuid.uuid4().hex}/{'atomic' if atomic else batch_rows}",
             job is not None,
             self._codec,
             texts,
             options.text("label") or "",
-            options.number("batchRows", minimum=1) or BATCH_ROWS,
-            options.flag("atomic"),
+            batch_rows,
+            atomic,
             self._log,
         )
 

@@ -12,8 +12,10 @@ writing; if one has, let it serve the directory, and write to its `endpoints`.
 Spark repeats tasks, and users repeat jobs. In a directory the ids of transactions follow from the job, the partition
 and the batch (`transactions`). At servers a key counts the written batches of a partition, `logdb-write/JOB/PARTITION`;
 each transaction advances it and is refused if it has changed. With a name of the job (`jobId`) another run writes only
-what was not written yet, and the counters stay; without, the job deletes them at its end. In both cases a repeated
-partition must have the same rows in the same order, as it has when it comes from files or was sorted.
+what was not written yet, and the counters stay, except those of a stream's earlier batches; without, the job deletes
+them at its end. In both cases a repeated partition must have the same rows in the same order, as it has when it comes
+from files or was sorted. With another `batchRows` or `atomic` the batches have other rows, so such a run is another job
+and writes all rows.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ Items = dict[bytes, bytes | None]
 
 
 class Target(NamedTuple):
-    """Where and how rows are written: to `path` or to `endpoints`. `named`: the user has given the name `job`; `texts`:
-    the columns of JSON text; `log`: the named log that the rows are appended to, instead of keys."""
+    """Where and how rows are written: to `path` or to `endpoints`. `job`: the name of the job, with the size of its
+    batches; `named`: the user has given the name; `texts`: the columns of JSON text; `log`: the named log that the rows
+    are appended to, instead of keys."""
 
     path: str | None
     endpoints: Endpoints | None
@@ -112,7 +115,8 @@ class LogDBWriter(DataSourceArrowWriter):
         return spool(iterator, target, self._folder, partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        finish(self._target, self._folder, messages, self._target.job)
+        target = self._target
+        finish(target, self._folder, messages, target.job, ended="" if target.named else target.job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._folder is not None:
@@ -129,7 +133,8 @@ class LogDBStreamWriter(DataSourceStreamArrowWriter):
         return spool(iterator, self._target, self._folder, partition_id())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        finish(self._target, self._folder, messages, f"{self._target.job}/{batchId}")
+        job = self._target.job  # Spark repeats only the last batch
+        finish(self._target, self._folder, messages, f"{job}/{batchId}", ended=f"{job}/{batchId - 2}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._folder is not None:
@@ -204,9 +209,10 @@ def spool(
 
 
 def finish(
-    target: Target, folder: SpoolFolder | None, messages: Sequence[WriterCommitMessage | None], job: str
+    target: Target, folder: SpoolFolder | None, messages: Sequence[WriterCommitMessage | None], job: str, *, ended: str
 ) -> None:
-    """Write the spooled rows in the order of the partitions, and remove all temporary data of the job."""
+    """Write the spooled rows in the order of the partitions, and remove the folder of the job. `ended`: the job, or the
+    batch of a stream, that is not repeated, so that its counters are deleted; "" without."""
     spooled = [message for message in messages if isinstance(message, SpooledRows)]
     spooled.sort(key=lambda rows: rows.partition)
     try:
@@ -219,8 +225,7 @@ def finish(
         else:
             with target.connected() as db:
                 _write(db, target, spooled, job)
-                if not target.named:
-                    counters = [key for key, _ in db.scan(prefix=COUNTERS + f"{job}/".encode())]
+                if ended and (counters := [key for key, _ in db.scan(prefix=COUNTERS + f"{ended}/".encode())]):
                     db.multi_put(dict.fromkeys(counters))
     finally:
         if folder is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
+from decimal import Decimal
 from itertools import accumulate, takewhile
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from logdb import keys
 
@@ -88,15 +90,30 @@ def view_of(value: bytes) -> ValueView:
 
 
 def _indented(value: bytes) -> str:
-    """The JSON text with indents, up to a limit; "" for another text."""
+    """The JSON text with indents, up to a limit; "" for another text, and for JSON that Python cannot represent."""
     try:
-        parts = json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(json.loads(value))
+        found = json.loads(value, parse_float=_exact, parse_constant=_exact, object_pairs_hook=_unique)
+        parts = json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(found)
         lengths = accumulate(parts, lambda all_, part: (all_[0] + len(part), part), initial=(0, ""))
         text = "".join([part for _, part in takewhile(lambda one: one[0] <= 2 * VIEW_CHARACTERS, lengths)])
         text.encode()
-    except (ValueError, RecursionError):
+    except (ValueError, ArithmeticError, RecursionError):
         return ""
     return text
+
+
+def _exact(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or Decimal(repr(number)) != Decimal(text):
+        raise ValueError
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
 
 
 def _dump(data: bytes) -> str:

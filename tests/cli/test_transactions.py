@@ -128,7 +128,9 @@ def test_piped_lines_end_at_the_first_mistake_but_not_at_a_no(run: Run) -> None:
     run("get", "b", code=1)
 
 
-@pytest.mark.parametrize("line", ["shell", "nonsense", "begin\nbegin", "commit", "abort", "get k --db x", "begin\ntxn"])
+@pytest.mark.parametrize(
+    "line", ["shell", "nonsense", "EOF", "begin\nbegin", "commit", "abort", "get k --db x", "begin\ntxn"]
+)
 def test_lines_that_make_no_sense(run: Run, line: str) -> None:
     run("shell", stdin=line, code=2)
 

@@ -45,7 +45,7 @@ def test_tuples_are_recognized() -> None:
 
 def test_values_are_shown_as_what_they_seem_to_be() -> None:
     assert notation.view_of(b'{"a":[1]}').kind == "JSON"
-    assert json.loads(notation.view_of(b'{"a":[1]}').text) == {"a": [1]}
+    assert json.loads(notation.view_of(b'{"a":[1,1.50]}').text) == {"a": [1, 1.5]}
     assert notation.view_of(b"{no json")[:2] == ("text", "{no json")
     assert notation.view_of(b"\x00\x01") == ("bytes", f"000000  {'00 01':47}  ..", 2, False)
     long = "é".encode() * notation.VIEW_BYTES
@@ -60,6 +60,13 @@ def test_a_hostile_value_has_a_small_view(value: bytes) -> None:
     view = notation.view_of(value)
     assert len(view.text) <= notation.VIEW_CHARACTERS
     view.text.encode()
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"a":1,"a":2}', b'{"a":0.12345678901234567890}', b"[1e400]", b"[NaN]", b"[1e-" + b"9" * 30 + b"]"]
+)
+def test_json_that_indents_would_change_is_shown_as_text(value: bytes) -> None:
+    assert notation.view_of(value) == ("text", value.decode(), len(value), False)
 
 
 def test_previews() -> None:

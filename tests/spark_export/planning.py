@@ -9,30 +9,40 @@ from typing import Any
 from pyspark.sql.datasource import Filter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from spark_export.source import LogDBSource
 
 TYPES: dict[str, DataType] = {
+    "ARRAY<FLOAT>": ArrayType(FloatType()),
     "BINARY": BinaryType(),
     "BIGINT": LongType(),
     "BOOLEAN": BooleanType(),
     "DATE": DateType(),
+    "DECIMAL(10,2)": DecimalType(10, 2),
     "DOUBLE": DoubleType(),
+    "FLOAT": FloatType(),
     "INT": IntegerType(),
     "LONG": LongType(),
     "STRING": StringType(),
+    "TIME": TimeType(),
     "TIMESTAMP": TimestampType(),
+    "TIMESTAMP_NTZ": TimestampNTZType(),
 }
 
 

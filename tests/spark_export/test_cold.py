@@ -15,6 +15,7 @@ from tests.harness.opening import open_database
 from tests.harness.served import Served
 from tests.spark_export import histories, planning
 from tests.spark_export.test_changes import FEED, watched
+from tests.spark_export.test_stream import Query
 
 
 def check(db: logdb.Database, where: str, versions: list[int]) -> None:
@@ -24,6 +25,10 @@ def check(db: logdb.Database, where: str, versions: list[int]) -> None:
     first, last = versions[5], versions[-5]
     found = planning.read(where, startingVersion=str(first), endingVersion=str(last), **FEED)
     assert sorted(found, key=repr) == sorted(watched(db, first - 1, last), key=repr)
+    query = Query(where, startingVersion="oldest")
+    assert query.checkpoint == {"version": 0}
+    assert sorted(query.batch(), key=repr) == sorted(watched(db, 0, db.version), key=repr)
+    query.reader.stop()
 
 
 def test_old_versions_of_a_directory_and_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,3 +200,25 @@ def test_a_later_value_is_not_narrowed(tmp_path: Path) -> None:
     assert (x["n"], json.loads(x[RESCUED])) == (None, {"n": 1.5, "later": "here"})
     assert (y["n"], json.loads(y[RESCUED])) == (None, {"n": "many"})
     assert (z["n"], z[RESCUED]) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("FLOAT", "1e39"),
+        ("ARRAY<FLOAT>", "[1e39]"),
+        ("DECIMAL(10,2)", "1e-99999999999999999999"),
+        ("TIME", '"12:00:00+02:00"'),
+        ("TIME", '"12:00:00,1234567"'),
+        ("TIMESTAMP", '"2024-05-01T12:00:00,1234567Z"'),
+        ("TIMESTAMP_NTZ", '"2024-05-01T12:00:00,1234567"'),
+    ],
+)
+def test_a_value_that_a_column_cannot_hold_is_not_changed(tmp_path: Path, kind: str, text: str) -> None:
+    path = str(tmp_path)
+    written(path, [f'{{"a":{text}}}'.encode()])
+    (row,) = planning.read(path, f"a {kind}, {RESCUED} STRING", codec="json")
+    assert row["a"] is None
+    assert json.loads(row[RESCUED]) == {"a": json.loads(text)}
+    with pytest.raises(ValueError, match="the field 'a' of key b'k00' should be"):
+        planning.read(path, f"a {kind}", codec="json")

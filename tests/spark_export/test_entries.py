@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import EqualTo
 from pyspark.sql.types import StructType
 
 import logdb
@@ -69,6 +70,16 @@ def test_a_batch_has_the_entries_of_a_version(where: str, open_small: OpenSmall,
     assert read(path, columns, afterPosition=str(positions[2])) == [{"value": "4", "index": 0}]
     assert read(path, log="none") == []
     db.close()
+
+
+def test_a_filter_of_versions_is_one_of_positions(open_small: OpenSmall) -> None:
+    db, restored = open_small(), open_small("restored")
+    positions = fill(db)
+    restored.multi_put(dict(db.scan()))  # keeps the positions, as an import does, under another version
+    rows = [row_of(entry) for entry in restored.log("orders").read()]
+    for version in {position.version for position in positions}:
+        found = planning.read(restored.path, filters=[EqualTo(("version",), version)], log="orders")
+        assert [row for row in found if row["version"] == version] == [row for row in rows if row["version"] == version]
 
 
 class LogQuery(Query):

@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 import logdb
 from logdb import Database
 from logdb.embedded.external_leases import ExternalLease, process_owner
-from spark_export import ExportFailed, export, export_snapshot, import_export, verify_export
+from spark_export import ExportFailed, export, export_snapshot, import_export, restoring, verify_export
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -437,6 +437,22 @@ def test_a_history_is_imported_version_by_version(open_small: OpenSmall, tmp_pat
         ours = [entry.value for entry in db.history(key) if entry.version > begin or entry.value is not None]
         theirs = [entry.value for entry in back.history(key)]
         assert ours == theirs
+
+
+@pytest.mark.usefixtures("tasks")
+def test_an_import_that_begins_with_a_large_value_is_continued(open_small: OpenSmall, tmp_path: Path) -> None:
+    db, back, to = open_small(), open_small("back"), tmp_path / "out"
+    db.multi_put({b"a": bytes(restoring.BYTES + 1), b"b": b"small"})
+    export_snapshot(db.path, to)
+
+    def interrupted(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_export(back, to, progress=interrupted)
+    import_export(back, to)
+    assert list(back.scan()) == list(db.scan())
 
 
 def test_an_export_that_is_damaged_is_not_imported(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:

@@ -181,6 +181,18 @@ def test_protobuf_values_have_the_columns_of_their_message(tmp_path: Path) -> No
         ProtobufValues(b"\xff", "shop.Order").fields()
 
 
+@pytest.mark.parametrize("seconds", [253_402_300_800, 1 << 62])
+def test_a_protobuf_time_that_python_has_not_is_an_error_of_its_key(tmp_path: Path, seconds: int) -> None:
+    (tmp_path / "order.desc").write_bytes(descriptors())
+    order = _message_class(descriptors(), "shop.Order")()
+    order.at.seconds = seconds
+    with logdb.open(tmp_path / "db") as db:
+        db.put(b"k", order.SerializeToString())
+    options = {"codec": "protobuf", "descriptorFile": str(tmp_path / "order.desc"), "messageName": "shop.Order"}
+    with pytest.raises(ValueError, match=r"value of key b'k' is not protobuf .*the time of the field 'at'"):
+        planning.read(str(tmp_path / "db"), **options)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     VariantType,
+    YearMonthIntervalType,
 )
 
 import logdb
@@ -169,7 +170,22 @@ def test_to_servers_a_repeated_task_writes_once(job: Callable[..., Job], served:
             db.put(b"x", b"2")
         assert db.get(b"x") == b"2"
         assert b"0/6" not in db
-        assert [key for key, _ in db.scan(prefix=COUNTERS)] == [COUNTERS + b"nightly/0"]
+        assert [key for key, _ in db.scan(prefix=COUNTERS)] == [COUNTERS + b"nightly/3/0"]
+
+
+@pytest.mark.parametrize("changed", [{"batchRows": "5"}, {"atomic": "true"}])
+def test_a_named_job_that_is_repeated_with_other_transactions_loses_no_rows(
+    job: Callable[..., Job], served: Served, tmp_path: Path, changed: dict[str, str]
+) -> None:
+    path = str(tmp_path / "db")
+    for place in ({"path": path}, {"endpoints": served.address}):
+        interrupted = job(jobId="nightly", batchRows="1", **place)
+        interrupted.commit(interrupted.task(0, PARTS[0][:2]))
+        again = job(**{"jobId": "nightly", "batchRows": "1", **place, **changed})
+        again.commit(again.task(0))
+    assert contents(path) == PARTS[0]
+    with logdb.connect(served.address) as db:
+        assert list(db.scan(end=COUNTERS)) == PARTS[0]
 
 
 def test_one_of_two_concurrent_attempts_counts(served: Served) -> None:
@@ -205,6 +221,19 @@ def test_a_stream_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert contents(path) == [(b"k", b"second")]
     with pytest.raises(ValueError, match="a stream that is written needs a jobId"):
         LogDBSource({"path": path}).streamWriter(planning.struct(SCHEMA), False)
+
+
+def test_a_stream_leaves_no_counters_of_earlier_batches(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "partition_id", lambda: 0)
+    source = LogDBSource({"endpoints": served.address, "jobId": "stream"})
+    with logdb.connect(served.address) as db:
+        for batch in (*range(8), 7, 6):
+            writer = pickle.loads(pickle.dumps(source.streamWriter(planning.struct(SCHEMA), False)))
+            rows = [pa.RecordBatch.from_pydict({"key": [b"%d" % batch], "value": [b"v"]})]
+            writer.commit([writer.write(iter(rows))], batch)
+        assert [key for key, _ in db.scan(end=COUNTERS)] == [b"%d" % batch for batch in range(8)]
+        assert len([key for key, _ in db.scan(prefix=COUNTERS)]) == 2
+        assert sum(len(commit.changes) for commit in db.watch(since=0, timeout=0)) == 2 * 8 + 6
 
 
 def test_documents_and_text(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,6 +313,7 @@ def test_documents_that_were_read_are_written_unchanged(
         (TimestampType(), 10**18, "the row of key b'k' cannot be JSON: date value out of range"),
         (MapType(LongType(), LongType()), None, "the column n has a map whose keys are not strings"),
         (VariantType(), None, "the column n is variant, which JSON does not have"),
+        (YearMonthIntervalType(), None, "the column n is interval year to month, which JSON does not have"),
     ],
 )
 def test_values_that_are_not_json(
