@@ -79,6 +79,15 @@ def test_a_deleted_record_is_trimmed_for_readers_and_the_others_are_not() -> Non
     assert [entry.count for entry in answer.entries] == [1, 3, 1]
 
 
+def test_trimmed_records_count_for_the_limit_of_a_response() -> None:
+    """A unit named up to 4,096 of them for each 64 bytes that a reader had requested, which took gigabytes."""
+    unit = unit_with(*[100] * 9)
+    for position in range(1, 10):
+        delete(unit, position, *range(100))
+    unit.give("me", Pull(8, 2, 1, 1, 0, 0, None, 3_000))
+    assert len(unit.one(Pulled)[1].deleted) == 200
+
+
 def test_deletions_survive_a_restart_and_are_read_from_the_medium() -> None:
     unit = unit_with(1, 3, 1)
     delete(unit, 2, 0, 2)
