@@ -350,6 +350,21 @@ def test_a_read_of_a_trimmed_record_raises_trimmed() -> None:
     assert isinstance(client.answers[call], Trimmed)
 
 
+def test_trimmed_records_count_for_the_limits_of_a_subscription() -> None:
+    """They took gigabytes of a client whose application was slow, and all of them were in one batch."""
+    client = Client(batch_bytes=10_000)
+    subscription = client.answers[client.call(calls.Subscribe(1, fetch_bytes=20_000))]
+    client.call(calls.View())
+    client.configure(view_of(shard_of(1, 0)))
+    call = client.call(calls.Next(subscription))
+    positions = range(1, 10)
+    gsns = tuple([gsn_at(position, index) for position in positions for index in range(100)])
+    _, pull = client.one(Pull)
+    client.give("s11", Pulled(pull.request, 9, tuple([Entry(one, 9, 7, one, 100) for one in positions]), gsns))
+    assert client.answers[call] == Batch(1, gsn_at(2, 100), [], gsns[:200])
+    assert not client.take(Pull)
+
+
 def test_any_number_of_records_that_the_log_has_trimmed_can_be_trimmed_again() -> None:
     """Each ended at once and began the next one in a deeper call, until the client met a RecursionError."""
     client = Client()
