@@ -263,6 +263,16 @@ def test_a_stream_is_read_from_its_replica_in_order() -> None:
     assert unit.one(StreamPulled)[1].entries == found[1:]
 
 
+@pytest.mark.parametrize("holds_streams", [True, False])
+def test_a_unit_reads_no_stream_for_a_replica_that_had_its_address(holds_streams: bool) -> None:
+    """That one was sealed, and lost its disk before the epoch began. The reader missed all entries of the stream."""
+    lost = ShardConfig(2, (Unit(9, "s13", 0),), 1, True, holds_streams=True)
+    own = ShardConfig(3, (Unit(13, "s13", 0),), 1, True, holds_streams=holds_streams)
+    unit = Scripted(with_streams(shard_of(1, 0, 0), lost, own)._replace(streams=(Range(1, (2,)),)))
+    unit.give("me", StreamPull(6, 2, 7, 1, 9, 99))
+    assert unit.one(Rejected)[1].why is Reason.BUSY
+
+
 def test_a_stream_replica_completes_an_entry_from_the_last_log_replica() -> None:
     unit = stream_replica()
     unit.give("me", FillRequest(5, 2, 4))

@@ -590,11 +590,15 @@ class StorageUnit:
         self._out.append(Send(sender, OpenPositions(message.request, tuple(found))))
 
     def _on_stream_pull(self, message: StreamPull, sender: Address, now: int) -> None:
-        """A unit that still copies does not know all earlier entries (COR-18)."""
+        """A unit that still copies does not know all earlier entries (COR-18). The request may be for another one that
+        had this address, and lost its disk."""
+        view = self.view
         if not self._is_whole(message.first) and not self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
-        elif message.epoch > self.view.epoch:
+        elif message.epoch > view.epoch:
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit does not know the projection yet")
+        elif not self.reads.rejects(message.epoch) and self._shard != view.stream_shard(message.stream, message.first):
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit has not this stream")
         else:
             self.reads.on_stream_pull(message, sender)
 
