@@ -295,8 +295,9 @@ class StorageUnit:
         self.server = update.server
         if view.version <= self.view.version:
             return
-        self.view = view
-        self.assigned, self.time = max(self.assigned, view.start), max(self.time, view.time)
+        if view.epoch > self.view.epoch:  # it assigns its positions again
+            self.assigned = max(view.start, self.store.highest + 1 - POSITION_WINDOW)
+        self.view, self.time = view, max(self.time, view.time)
         self._question = 0
         if self._held:
             self._ask_sequencer(now)
