@@ -38,6 +38,7 @@ from logdb.log.corfu.messages import (
     Written,
 )
 from logdb.log.corfu.projection import ENTRY_RECORDS, Range, ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.storage.entry_store import EntryStore
 from tests.log.corfu.client_stage import Client, shard_of, view_of
 from tests.log.corfu.test_sequencer import Scripted as ScriptedSequencer
 from tests.log.corfu.test_unit import Scripted
@@ -200,6 +201,23 @@ def test_a_log_replica_names_its_open_positions_before_the_epoch() -> None:
     assert unit.one(OpenPositions)[1].positions == ()
     unit.give("me", OpenRequest(8, 3, 1, 6))
     assert unit.one(Rejected)[1].why is Reason.BUSY
+
+
+def test_a_log_replica_looks_for_open_positions_from_the_first_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request for the next 256 of many looked at all positions before them again."""
+    unit = log_replica(start=6)
+    unit.give("me", CommitRequest(9, 2, 1))
+    firsts, missing = [], EntryStore.missing
+
+    def noted(self: EntryStore, first: int, *arguments: Any) -> list[int]:
+        firsts.append(first)
+        return missing(self, first, *arguments)
+
+    monkeypatch.setattr(EntryStore, "missing", noted)
+    for _ in range(2):
+        unit.give("me", OpenRequest(6, 2, 0, 6))
+        assert unit.one(OpenPositions)[1].positions == (3, 4, 5)
+    assert firsts == [1, 3]
 
 
 def test_an_entry_at_a_position_of_another_shard_hides_no_open_position() -> None:

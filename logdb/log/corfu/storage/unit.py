@@ -586,8 +586,8 @@ class StorageUnit:
             found += self.store.missing(stride.first, stride.step, at, MAX_OPEN - len(found))
             if at == end:
                 break
-        if not found and message.first <= self._closed:
-            self._closed = max(self._closed, end)
+        if message.first <= self._closed:
+            self._closed = max(self._closed, found[0] if found else end)
         self._out.append(Send(sender, OpenPositions(message.request, tuple(found))))
 
     def _on_stream_pull(self, message: StreamPull, sender: Address, now: int) -> None:
