@@ -9,7 +9,7 @@ import pytest
 from logdb.cores.effects import SECOND
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import Batch, LogRecord
+from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.corfu.auxiliary import commands as c
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.messages import (
@@ -508,6 +508,19 @@ def test_an_entry_that_the_replica_lacks_is_completed(missing: str) -> None:
     both = (entry(6, (7, 0)), *entries)
     client.give("s21", StreamPulled(pull.request, pull.end, both, records=records(*(one.position for one in both))))
     assert client.answers[call].records == records(*(one.position for one in both))
+
+
+def test_a_read_ends_when_many_positions_that_it_fills_were_trimmed() -> None:
+    """The fills ended at once, each 256 in a deeper call, until the client met a RecursionError."""
+    client, call = reading(VIEW, 200_000)
+    give_stream(client, 1, 200_001)
+    client.wait(SECOND // 8)
+    give_stream(client, 5, 200_001)
+    client.wait(SECOND // 8)
+    fill_with(client, 200_000, Written(0, 200_000, 0, 0, 0))
+    for to, fill in client.take(FillRequest):
+        client.give(to, Rejected(fill.request, Reason.TRIMMED, 1, gsn_at(300_000)))
+    assert isinstance(client.answers[call], Trimmed)
 
 
 def test_junk_has_no_predecessor_so_all_positions_before_it_are_filled() -> None:
