@@ -67,9 +67,14 @@ def _lengths(payloads: Sequence[bytes]) -> list[int]:
     lengths = [*map(len, payloads)]
     if max(lengths) > MAX_RECORD_BYTES:
         raise TooLargeToSend("a record", max(lengths), MAX_RECORD_BYTES)
-    if (size := sum(lengths) + NUMBERED_BYTES * len(lengths)) > MAX_BATCH_BYTES - _COUNT.size:
+    if (size := _numbered_bytes(lengths)) > MAX_BATCH_BYTES:
         raise TooLargeToSend("a batch of records", size, MAX_BATCH_BYTES)
     return lengths
+
+
+def _numbered_bytes(lengths: Sequence[int]) -> int:
+    """The size of a batch of records with payloads of these lengths, with their GSNs and times."""
+    return _COUNT.size + sum(lengths) + NUMBERED_BYTES * len(lengths)
 
 
 def _unpack(batch: bytes, extra: int, min_bytes: int) -> tuple[int, bytes, list[bytes]]:
@@ -89,6 +94,8 @@ def _unpack(batch: bytes, extra: int, min_bytes: int) -> tuple[int, bytes, list[
     if min(lengths) < min_bytes or max(lengths) > MAX_RECORD_BYTES:
         found = f"records of {min(lengths):,} to {max(lengths):,} bytes"
         raise WireError(f"{found}, not {min_bytes} to {MAX_RECORD_BYTES:,}")
+    if _numbered_bytes(lengths) > MAX_BATCH_BYTES:
+        raise WireError(f"a batch of {size:,} bytes whose {count:,} records cannot be sent with their GSNs")
     if 0 in tags:
         raise WireError("a record with the tag 0")
     ends = accumulate(lengths, initial=head)

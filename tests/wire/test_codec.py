@@ -14,6 +14,7 @@ from logdb.cluster import messages as mapping
 from logdb.log.contract import LogRecord
 from logdb.log.engine import ENGINES, engine_of
 from logdb.log.paxos import messages as paxos
+from logdb.wire import packing
 from logdb.wire.codec import KINDS
 from logdb.wire.envelopes import VERSION, Bundle, Envelope, bundle, pack, unpack
 from logdb.wire.limits import WireError
@@ -215,6 +216,20 @@ def test_a_stored_record_has_a_client_and_a_number() -> None:
 def test_a_numbered_record_has_a_position_and_a_time(record: LogRecord) -> None:
     with pytest.raises(WireError, match="negative"):
         unpack_numbered(pack_numbered([record]))
+
+
+def test_a_batch_that_could_not_be_sent_on_with_its_numbers_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Corfu keeps the records of a request together, and a server ended when it had to send these to a reader."""
+    records = [(1, bytes(90))] * 9
+    batch = pack_records(records)
+    for bytes_, is_refused in ((4 + 9 * (90 + 21), False), (len(batch), True)):
+        monkeypatch.setattr(packing, "MAX_BATCH_BYTES", bytes_)
+        if is_refused:
+            with pytest.raises(WireError, match="cannot be sent"):
+                unpack_records(batch)
+        else:
+            assert unpack_records(batch) == tuple(records)
+            assert pack_numbered([LogRecord(1, 1, *record) for record in records])
 
 
 @settings(max_examples=200)

@@ -105,7 +105,7 @@ WIRE: Final = Wire(
         (m.TokenRequest, "places"): (_checked_places, _checked_places),
         (m.TokenRequest, "streams"): (_checked_entry_streams, _checked_entry_streams),
     },
-    splits={m.Pulled: ("records", _pulled), m.StreamPulled: ("records", _stream_pulled)},
+    splits={m.Pulled: ("entries", _pulled), m.StreamPulled: ("entries", _stream_pulled)},
     sliced_fields={m.StatusRequest: "sequences"},
     client_accepts=CLIENT_ACCEPTS,
     client_sends=frozenset(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
+
 import pytest
 
 from logdb.cores.effects import MILLISECOND, SECOND
@@ -241,6 +243,24 @@ def test_a_subscription_fills_what_an_earlier_epoch_has_left_without_longer_wait
         entries = tuple([Entry(fill.position, 1, 0, 0, 0) for _, fill in fills])
         client.give("s11", Pulled(pull.request, 5 * HOLES, entries))
         client.call(calls.Next(client.answers[subscription]))
+
+
+def test_an_append_whose_outcome_is_kept_does_not_keep_its_records() -> None:
+    """A client keeps the outcomes of 10,000 appends that ended as unknown."""
+    client, payload = Client(), bytes(1_000)
+    references = getrefcount(payload)
+    call = client.call(calls.Append([(1, payload)], deadline=SECOND))
+    client.configure(view_of(shard_of(1, 0)))
+    _, token = client.one(TokenRequest)
+    client.give("q1", TokenResponse(token.request, 2, 1, 2, (1,), 9))
+    client.wait(2 * SECOND)
+    answer = client.answers[call]
+    assert isinstance(answer, AppendUnknown)
+    write = client.take(WriteRequest)[-1][1]
+    client.give("s11", Written(write.request, 1, write.client, write.sequence, 1))
+    assert client.ask(calls.Outcome(answer.append_id)) == [gsn_at(1)]
+    del write
+    assert getrefcount(payload) == references
 
 
 def test_an_outcome_is_searched_by_runs_of_records() -> None:

@@ -79,6 +79,15 @@ def test_a_deleted_record_is_trimmed_for_readers_and_the_others_are_not() -> Non
     assert [entry.count for entry in answer.entries] == [1, 3, 1]
 
 
+def test_trimmed_records_count_for_the_limit_of_a_response() -> None:
+    """A unit named up to 4,096 of them for each 64 bytes that a reader had requested, which took gigabytes."""
+    unit = unit_with(*[100] * 9)
+    for position in range(1, 10):
+        delete(unit, position, *range(100))
+    unit.give("me", Pull(8, 2, 1, 1, 0, 0, None, 3_000))
+    assert len(unit.one(Pulled)[1].deleted) == 200
+
+
 def test_deletions_survive_a_restart_and_are_read_from_the_medium() -> None:
     unit = unit_with(1, 3, 1)
     delete(unit, 2, 0, 2)
@@ -339,6 +348,21 @@ def test_a_read_of_a_trimmed_record_raises_trimmed() -> None:
     to, request = client.one(ReadRequest)
     client.give(to, Rejected(request.request, Reason.TRIMMED, 1, 1))
     assert isinstance(client.answers[call], Trimmed)
+
+
+def test_trimmed_records_count_for_the_limits_of_a_subscription() -> None:
+    """They took gigabytes of a client whose application was slow, and all of them were in one batch."""
+    client = Client(batch_bytes=10_000)
+    subscription = client.answers[client.call(calls.Subscribe(1, fetch_bytes=20_000))]
+    client.call(calls.View())
+    client.configure(view_of(shard_of(1, 0)))
+    call = client.call(calls.Next(subscription))
+    positions = range(1, 10)
+    gsns = tuple([gsn_at(position, index) for position in positions for index in range(100)])
+    _, pull = client.one(Pull)
+    client.give("s11", Pulled(pull.request, 9, tuple([Entry(one, 9, 7, one, 100) for one in positions]), gsns))
+    assert client.answers[call] == Batch(1, gsn_at(2, 100), [], gsns[:200])
+    assert not client.take(Pull)
 
 
 def test_any_number_of_records_that_the_log_has_trimmed_can_be_trimmed_again() -> None:

@@ -9,7 +9,7 @@ import pytest
 from logdb.cores.effects import SECOND
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.contract import Batch, LogRecord
+from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.corfu.auxiliary import commands as c
 from logdb.log.corfu.auxiliary.state import ProjectionState
 from logdb.log.corfu.messages import (
@@ -38,6 +38,7 @@ from logdb.log.corfu.messages import (
     Written,
 )
 from logdb.log.corfu.projection import ENTRY_RECORDS, Range, ShardConfig, Unit, View, gsn_at
+from logdb.log.corfu.storage.entry_store import EntryStore
 from tests.log.corfu.client_stage import Client, shard_of, view_of
 from tests.log.corfu.test_sequencer import Scripted as ScriptedSequencer
 from tests.log.corfu.test_unit import Scripted
@@ -202,6 +203,23 @@ def test_a_log_replica_names_its_open_positions_before_the_epoch() -> None:
     assert unit.one(Rejected)[1].why is Reason.BUSY
 
 
+def test_a_log_replica_looks_for_open_positions_from_the_first_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request for the next 256 of many looked at all positions before them again."""
+    unit = log_replica(start=6)
+    unit.give("me", CommitRequest(9, 2, 1))
+    firsts, missing = [], EntryStore.missing
+
+    def noted(self: EntryStore, first: int, *arguments: Any) -> list[int]:
+        firsts.append(first)
+        return missing(self, first, *arguments)
+
+    monkeypatch.setattr(EntryStore, "missing", noted)
+    for _ in range(2):
+        unit.give("me", OpenRequest(6, 2, 0, 6))
+        assert unit.one(OpenPositions)[1].positions == (3, 4, 5)
+    assert firsts == [1, 3]
+
+
 def test_an_entry_at_a_position_of_another_shard_hides_no_open_position() -> None:
     """A unit that has just restarted accepts it. The open position would be decided when streams were read (COR-18)."""
     view = with_streams(shard_of(1, 0, 0, 0), shard_of(2, 0), streams_of(SHARD_OF_STREAMS, 0), start=5)
@@ -261,6 +279,16 @@ def test_a_stream_is_read_from_its_replica_in_order() -> None:
     assert unit.one(StreamPulled)[1] == StreamPulled(6, 6, found[:1], (), records(3))
     unit.give("me", StreamPull(6, 2, 8, 6, 7, 99))
     assert unit.one(StreamPulled)[1].entries == found[1:]
+
+
+@pytest.mark.parametrize("holds_streams", [True, False])
+def test_a_unit_reads_no_stream_for_a_replica_that_had_its_address(holds_streams: bool) -> None:
+    """That one was sealed, and lost its disk before the epoch began. The reader missed all entries of the stream."""
+    lost = ShardConfig(2, (Unit(9, "s13", 0),), 1, True, holds_streams=True)
+    own = ShardConfig(3, (Unit(13, "s13", 0),), 1, True, holds_streams=holds_streams)
+    unit = Scripted(with_streams(shard_of(1, 0, 0), lost, own)._replace(streams=(Range(1, (2,)),)))
+    unit.give("me", StreamPull(6, 2, 7, 1, 9, 99))
+    assert unit.one(Rejected)[1].why is Reason.BUSY
 
 
 def test_a_stream_replica_completes_an_entry_from_the_last_log_replica() -> None:
@@ -480,6 +508,19 @@ def test_an_entry_that_the_replica_lacks_is_completed(missing: str) -> None:
     both = (entry(6, (7, 0)), *entries)
     client.give("s21", StreamPulled(pull.request, pull.end, both, records=records(*(one.position for one in both))))
     assert client.answers[call].records == records(*(one.position for one in both))
+
+
+def test_a_read_ends_when_many_positions_that_it_fills_were_trimmed() -> None:
+    """The fills ended at once, each 256 in a deeper call, until the client met a RecursionError."""
+    client, call = reading(VIEW, 200_000)
+    give_stream(client, 1, 200_001)
+    client.wait(SECOND // 8)
+    give_stream(client, 5, 200_001)
+    client.wait(SECOND // 8)
+    fill_with(client, 200_000, Written(0, 200_000, 0, 0, 0))
+    for to, fill in client.take(FillRequest):
+        client.give(to, Rejected(fill.request, Reason.TRIMMED, 1, gsn_at(300_000)))
+    assert isinstance(client.answers[call], Trimmed)
 
 
 def test_junk_has_no_predecessor_so_all_positions_before_it_are_filled() -> None:

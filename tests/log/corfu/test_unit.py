@@ -152,6 +152,23 @@ def test_what_the_sequencer_has_assigned_is_written_when_it_answers() -> None:
     assert [one.why for _, one in unit.take(Rejected)] == [Reason.UNASSIGNED]
 
 
+def test_a_position_that_a_later_epoch_assigns_again_is_not_filled_before() -> None:
+    """The junk would be the tail, and readers would wait for the positions before it until these are assigned."""
+    view = view_of(ALONE, start=9)
+    unit = Scripted(view)
+    unit.give("me", fill(12))
+    _, question = unit.one(TokenRequest)
+    unit.give("q1", TokenResponse(question.request, 2, 20, 20, (), 9))
+    unit.sync()
+    unit.give("o1", Seal(2))
+    unit.sync()
+    unit.wait(unit.core.config.heartbeat_ns)
+    unit.update(view._replace(version=3, epoch=3, start=13))
+    unit.give("me", fill(15)._replace(epoch=3))
+    assert unit.one(TokenRequest)[1].epoch == 3
+    assert list(unit.core.store.positions) == [12]
+
+
 def test_a_seal_refuses_what_waits_for_the_sequencer() -> None:
     unit = Scripted(view_of(shard_of(1, 0, 0, 0), start=9))
     unit.give("me", write(2000))

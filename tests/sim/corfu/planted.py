@@ -317,8 +317,8 @@ def believe_the_first_tail(right: Right, self: TailClient, answer: Any, sender: 
 def lose_the_last_entry_of_a_batch(right: Right, self: LogSubscription, stream: Stream, pulled: Any, step: int) -> None:
     right(self, stream, pulled, step)
     if len(pulled.entries) > 1:
-        entry, own = stream.entries.pop()
-        stream.entries.append((entry, []))
+        entry, own, trimmed = stream.entries.pop()
+        stream.entries.append((entry, [], trimmed))
         stream.bytes = stream.bytes - sum([len(one.payload) for one in own]) - 64 * len(own)
 
 

@@ -738,7 +738,7 @@ class AppendClient:
         if append.left:
             return
         self.buffered -= append.size
-        append.size, append.is_over = 0, True
+        append.size, append.is_over, append.records = 0, True, ()
         for call in append.waiting:
             lost = AppendUnknown(TRIMMED, append.id(self._context.client))
             self._context.answer(call, lost if append.is_lost else [gsn or None for gsn in append.gsns])

@@ -393,7 +393,10 @@ class StreamClient:
 
     def _fill_up(self, read: StreamRead, end: int) -> None:
         """Fill the positions before `end` from the first one on that may be missing."""
-        attempt = read.attempt
+        attempt, oldest = read.attempt, self._auxiliary.oldest
+        if read.gsn < oldest:
+            self._end(read, Trimmed(read.gsn, oldest))
+            return
         positions = range(read.known, min(end, read.known + FILLS_AT_ONCE))
         left = len(positions)
         stop = positions.stop

@@ -23,7 +23,7 @@ from logdb.log.corfu.projection import gsn_at, position_of
 from logdb.log.requests import END
 
 RECORD_BYTES: Final = 64
-"""Size that is added to the payload of each pulled record."""
+"""Size that is added to the payload of each pulled record, and of the GSN of one that was trimmed."""
 MIN_FETCH_BYTES: Final = 64 << 10
 FILLS_AFTER: Final = 4
 """A hole is filled after the answer timeout divided by this."""
@@ -33,14 +33,15 @@ HOLES: Final = 256
 
 
 class Stream:
-    """The entries of one shard. `at`: the next position to pull. `entries`: those that the application has not got.
-    `known`: the highest position of its unit that was reported."""
+    """The entries of one shard. `at`: the next position to pull. `entries`: those that the application has not got,
+    with their records, and the GSNs of those that were trimmed. `known`: the highest position of its unit that was
+    reported."""
 
     __slots__ = ("at", "bytes", "damaged", "entries", "known", "number", "turn")
 
     def __init__(self, at: int) -> None:
         self.at = at
-        self.entries: deque[tuple[Entry, list[LogRecord]]] = deque()
+        self.entries: deque[tuple[Entry, list[LogRecord], list[int]]] = deque()
         self.bytes = self.number = self.known = self.turn = 0
         self.damaged: dict[Address, str] = {}
 
@@ -68,7 +69,6 @@ class LogSubscription(Subscription):
         self._is_closed = False
         self._doublings = 0
         self._hole = self._holes_end = 0
-        self._deleted: dict[int, tuple[int, ...]] = {}
         self._damage: Exception | None = None
         self._fill = Timer(self._fill_hole)
         self._look = Timer(self._auxiliary.refresh)
@@ -150,13 +150,13 @@ class LogSubscription(Subscription):
             stream = self._streams.get(shard)
             if stream is None or not stream.entries or stream.entries[0][0].position > position:
                 break
-            entry, own = stream.entries.popleft()
-            deleted += [gsn for gsn in self._deleted.pop(entry.position, ()) if gsn >= first]
+            entry, own, trimmed = stream.entries.popleft()
+            bytes_ = _size(own, trimmed)
+            stream.bytes -= bytes_
             if entry.position < position:
                 continue
-            bytes_ = _size(own)
-            stream.bytes -= bytes_
             size += bytes_
+            deleted += [gsn for gsn in trimmed if gsn >= first]
             records += own if gsn_at(entry.position) >= first else [one for one in own if one.gsn >= first]
             self._next = position + 1
             self.position = max(self.position, gsn_at(position, max(0, entry.count - 1)) + 1)
@@ -250,17 +250,18 @@ class LogSubscription(Subscription):
             stream.damaged.clear()
             self._damage = None
         at = 0
+        deleted: dict[int, list[int]] = {}
         for gsn in pulled.deleted:
-            position = position_of(gsn)
-            self._deleted[position] = (*self._deleted.get(position, ()), gsn)
+            deleted.setdefault(position_of(gsn), []).append(gsn)
         for entry in pulled.entries:
             own = []
             while at < len(pulled.records) and position_of(pulled.records[at].gsn) == entry.position:
                 own.append(pulled.records[at])
                 at += 1
             self._complete.add(entry.position)
-            stream.entries.append((entry, own))
-            stream.bytes += _size(own)
+            trimmed = deleted.get(entry.position, [])
+            stream.entries.append((entry, own, trimmed))
+            stream.bytes += _size(own, trimmed)
             stream.at = entry.position + 1
 
     # ---- holes
@@ -313,9 +314,9 @@ class LogSubscription(Subscription):
     def check(self) -> None:
         """Raises AssertionError."""
         for stream in self._streams.values():
-            assert stream.bytes == sum([_size(own) for _, own in stream.entries])
+            assert stream.bytes == sum([_size(own, trimmed) for _, own, trimmed in stream.entries])
 
 
-def _size(records: list[LogRecord]) -> int:
+def _size(records: list[LogRecord], trimmed: list[int]) -> int:
     """The size of an entry for limits in bytes."""
-    return sum([len(record.payload) for record in records]) + RECORD_BYTES * (len(records) + 1)
+    return sum([len(record.payload) for record in records]) + RECORD_BYTES * (len(records) + len(trimmed) + 1)

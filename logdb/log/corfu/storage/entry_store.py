@@ -37,6 +37,8 @@ MAX_FOUND: Final = 1_000
 """Maximum number of entries in a status."""
 ENTRY_BYTES: Final = 64
 """Size of an entry without records, for limits in bytes."""
+DELETED_BYTES: Final = 16
+"""Size of the GSN of a deleted record, for limits in bytes."""
 GONE: Final[Record] = DESCRIPTION, b""
 """In the place of a record that was deleted before it was copied. Its deletion may be durable later than this."""
 
@@ -261,9 +263,14 @@ class EntryStore:
             if at is None:
                 break
             found.append(self.entry(at))
-            size += self._sizes[at] + ENTRY_BYTES
+            size += self._response_bytes(at)
             first += step
         return found
+
+    def _response_bytes(self, at: int) -> int:
+        """The size of an entry, by its index, for limits in bytes. A response names its deleted records."""
+        deleted = len(self.deleted.of(self._positions[at]))
+        return self._sizes[at] + ENTRY_BYTES + DELETED_BYTES * deleted
 
     def missing(self, first: int, step: int, end: int, limit: int) -> list[int]:
         """The positions `first`, `first` + `step`, and so on, before `end` that a reader cannot read; at most
@@ -303,7 +310,7 @@ class EntryStore:
                 if found and size >= max_bytes:
                     return found, position
                 found.append(self.entry(at))
-                size += self._sizes[at] + ENTRY_BYTES
+                size += self._response_bytes(at)
         return found, end
 
     def of_client(self, client: int, numbers: Sequence[tuple[int, int]]) -> list[Entry]:

@@ -295,8 +295,9 @@ class StorageUnit:
         self.server = update.server
         if view.version <= self.view.version:
             return
-        self.view = view
-        self.assigned, self.time = max(self.assigned, view.start), max(self.time, view.time)
+        if view.epoch > self.view.epoch:  # it assigns its positions again
+            self.assigned = max(view.start, self.store.highest + 1 - POSITION_WINDOW)
+        self.view, self.time = view, max(self.time, view.time)
         self._question = 0
         if self._held:
             self._ask_sequencer(now)
@@ -585,16 +586,20 @@ class StorageUnit:
             found += self.store.missing(stride.first, stride.step, at, MAX_OPEN - len(found))
             if at == end:
                 break
-        if not found and message.first <= self._closed:
-            self._closed = max(self._closed, end)
+        if message.first <= self._closed:
+            self._closed = max(self._closed, found[0] if found else end)
         self._out.append(Send(sender, OpenPositions(message.request, tuple(found))))
 
     def _on_stream_pull(self, message: StreamPull, sender: Address, now: int) -> None:
-        """A unit that still copies does not know all earlier entries (COR-18)."""
+        """A unit that still copies does not know all earlier entries (COR-18). The request may be for another one that
+        had this address, and lost its disk."""
+        view = self.view
         if not self._is_whole(message.first) and not self.reads.rejects(message.epoch):
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit still copies entries")
-        elif message.epoch > self.view.epoch:
+        elif message.epoch > view.epoch:
             self.reads.reject(message.request, Reason.BUSY, sender, "the unit does not know the projection yet")
+        elif not self.reads.rejects(message.epoch) and self._shard != view.stream_shard(message.stream, message.first):
+            self.reads.reject(message.request, Reason.BUSY, sender, "the unit has not this stream")
         else:
             self.reads.on_stream_pull(message, sender)
 
