@@ -227,6 +227,24 @@ def test_an_append_that_expired_before_its_place_was_known_keeps_no_records() ->
     assert sys.getrefcount(payload) == references
 
 
+def test_no_server_is_asked_for_calls_that_have_ended() -> None:
+    """All that ended while no server answered were kept until one did."""
+    client = Client()
+    for request in (calls.Append([(1, b"")], deadline=1), calls.Append([(1, b"")], deadline=1), calls.Tail(1)):
+        client.call(request)
+    client.configure(WITH_SHARD._replace(shards=(SHARD, OTHER_SHARD)))
+    for _ in range(3):
+        client.wait()
+    assert len(client.results) == 3
+    client.take(FrontierRequest)
+    client.wait()
+    assert not client.take(FrontierRequest)
+    tail = client.call(calls.Tail())
+    for one in client.take(FrontierRequest):
+        client.receive(one.to, FrontierResponse(one.message.request, one.message.shard, 1, 8, 7, 8, True))
+    assert client.results[tail] == 8
+
+
 NEXT_VIEW = WITH_SHARD._replace(version=3, shards=(SHARD._replace(view=2, since=2),), set_version=2)
 
 

@@ -123,7 +123,7 @@ class ReadClient:
 
         def look() -> None:
             if self._requests.is_open(number):
-                self._frontiers.ask(reached)
+                self._frontiers.ask(reached, call)
 
         def reached(floor: Floor) -> None:
             """If the log has passed the GSN, the shard need not wait until it gets there by itself."""
