@@ -18,8 +18,11 @@ from logdb.log.ziplog.messages import (
     Inserted,
     Member,
     Pull,
+    Pulled,
     ReadError,
     ReadFailed,
+    ReadRequest,
+    ReadResponse,
     Refused,
     Replicate,
     Report,
@@ -29,7 +32,7 @@ from logdb.log.ziplog.messages import (
     Update,
     placed_runs,
 )
-from logdb.log.ziplog.records import wrap
+from logdb.log.ziplog.records import gsn_of, wrap
 from logdb.log.ziplog.storage import sessions
 from logdb.log.ziplog.storage.checkpoints import META
 from logdb.log.ziplog.storage.config import StorageConfig
@@ -119,6 +122,28 @@ def test_inserts_behind_a_gsn_that_does_not_exist_take_no_room_from_others() -> 
     script.give("c", insert(1))
     _, report = script.one(Report)
     assert report.wanted == update.epoch.base
+
+
+def test_an_answer_from_the_disk_has_about_as_many_bytes_as_were_requested() -> None:
+    """An answer had 128 records for a MiB, whatever their size, and a read the large record before its own. Of 60 MiB
+    each, neither could be sent, and the server had no memory for the first."""
+    script, _ = in_the_set(replace(CONFIG, cache_bytes=0))
+    size = 10 * GRAIN_BYTES
+    for sequence in range(1, 9):
+        script.give("c", insert(sequence)._replace(records=[(1, bytes(size))]))
+        script.sync()
+    gsns = [answer.placed[0].gsns[0] for _, answer in script.take(Inserted)]
+    for gsn in gsns[:-1]:
+        script.give("c", ReadRequest(1, 1, gsn, False))
+        assert [gsn_of(payload) for _, payload in script.one(ReadResponse)[1].records] == [gsn]
+    first, found = gsns[0], []
+    while len(found) < 7:
+        script.give("c", Pull(1, 1, first, None, 3 * size, 0))
+        _, pulled = script.one(Pulled)
+        assert len(pulled.records) in (1, 2)
+        found += [gsn_of(one.payload) for one in pulled.records if first <= gsn_of(one.payload) < pulled.end]
+        first = pulled.end
+    assert found[:7] == gsns[:7]
 
 
 def test_no_restart_forgets_that_records_are_gone() -> None:
