@@ -317,6 +317,24 @@ def test_a_new_member_is_synced_with_the_last_part_of_the_sessions() -> None:
     assert [script.core.state.log.sessions.find(client, 1) for client in (7, 8, 9)] == [700, 800, 900]
 
 
+def test_a_large_record_is_sent_again_when_its_backup_has_had_the_time_to_receive_it() -> None:
+    """It was sent every 100 ms until it was confirmed. A primary that needs longer for that did nothing else."""
+    script = Script(lambda journals: StorageServer(CONFIG, journals, Random(1)))
+    script.sync()
+    (nonce,) = {report.nonce for _, report in script.take(Report)}
+    members = (Member(1, "s1", 0, True, True), Member(2, "s2", 0, True, True))
+    shard = ShardConfig(1, 1, members, 1, 1, 0, False, False)
+    script.give("o1", Update(5, 1, nonce, shard, EPOCH, 1))
+    for _ in range(3):
+        script.sync()
+    script.give("s2", Stored(1, 1, 0, 0, 0))
+    script.take(Replicate)
+    script.give("c", insert(1)._replace(records=[(1, bytes(20 << 20))]))
+    for seconds, count in ((2, 1), (1, 1), (1, 0), (2, 1)):
+        script.wait(seconds * SECOND)
+        assert len([one for _, one in script.take(Replicate) if one.records]) == count
+
+
 def order(*records: tuple[int, int, int]) -> Replicate:
     """The order of the primary: (GSN, client, sequence number) of each record."""
     stored = [LogRecord(gsn, 0, 1, wrap(gsn, client, number, (1, b""))[1]) for gsn, client, number in records]

@@ -59,11 +59,13 @@ class Segment:
 
 
 class Fetched(NamedTuple):
-    """The records behind a GSN up to `end`, and perhaps others: from memory, or from the medium (`ranges`)."""
+    """The records behind a GSN up to `end`, and perhaps others: from memory, or from the medium (`ranges`). `size`: of
+    all of these records."""
 
     end: int
     records: list[LogRecord]
     ranges: tuple[JournalRange, ...]
+    size: int
 
 
 class LogStore:
@@ -185,8 +187,9 @@ class LogStore:
             if place <= segment.places[first]:
                 continue
             found = JournalRange(segment.journal, segment.places[first], place, segment.places[first], 0)
-            return Fetched(limit if is_rest else min(limit, segment.gsns[end] - 1), [], (found,))
-        return Fetched(upto, [], ())
+            size = (segment.size if is_rest else segment.offsets[end]) - segment.offsets[first]
+            return Fetched(limit if is_rest else min(limit, segment.gsns[end] - 1), [], (found,), size)
+        return Fetched(upto, [], (), 0)
 
     def _cached(self, after: int, upto: int, max_bytes: int, tags: Collection[int] | None) -> Fetched:
         found: list[LogRecord] = []
@@ -198,11 +201,11 @@ class LogStore:
             if gsn > upto:
                 break
             if size >= max_bytes:
-                return Fetched(gsn - 1, found, ())
+                return Fetched(gsn - 1, found, (), size)
             size += len(payload) + RECORD_OVERHEAD_BYTES
             if tags is None or tag in tags:
                 found.append(LogRecord(gsn, 0, tag, payload))
-        return Fetched(upto, found, ())
+        return Fetched(upto, found, (), size)
 
     def check(self) -> None:
         """Raises AssertionError."""
