@@ -378,6 +378,17 @@ def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
     assert isinstance(client.results[read], NotOfThisShard)
 
 
+def test_a_large_record_is_requested_again_when_it_has_had_the_time_to_arrive() -> None:
+    """It was requested twice a second, of one member after the other, and each sent all of it."""
+    client, _ = appending()
+    client.call(calls.Read(10, 1, size=20 << 20))
+    for count in (1, 0, 1):
+        client.wait()
+        assert len(client.take(ReadRequest)) == count
+        for one in client.take(FrontierRequest):
+            client.receive("s1", FrontierResponse(one.message.request, 1, 1, 20, 20, 20, True))
+
+
 def test_the_tail_is_what_a_subscriber_may_have_passed() -> None:
     """Bug 26: the order passes empty slots, so a version may have been shown that no record has."""
     client, _ = appending()
