@@ -18,9 +18,11 @@ def _inserted(message: m.Inserted) -> list[m.Inserted]:
 
 
 def _pulled(message: m.Pulled) -> list[m.Pulled]:
-    half = len(message.records) // 2
-    end = max(message.first + 1, gsn_of(message.records[half].payload))
-    return [message._replace(end=min(message.end, end), records=message.records[:half])]
+    records = [one for one in message.records if message.first <= gsn_of(one.payload) < message.end]
+    if len(records) == len(message.records):
+        half = len(records) // 2
+        message, records = message._replace(end=gsn_of(records[half].payload)), records[:half]
+    return [message._replace(records=records)]
 
 
 def _replicate(message: m.Replicate) -> list[m.Replicate]:

@@ -227,6 +227,24 @@ def test_an_append_that_expired_before_its_place_was_known_keeps_no_records() ->
     assert sys.getrefcount(payload) == references
 
 
+def test_no_server_is_asked_for_calls_that_have_ended() -> None:
+    """All that ended while no server answered were kept until one did."""
+    client = Client()
+    for request in (calls.Append([(1, b"")], deadline=1), calls.Append([(1, b"")], deadline=1), calls.Tail(1)):
+        client.call(request)
+    client.configure(WITH_SHARD._replace(shards=(SHARD, OTHER_SHARD)))
+    for _ in range(3):
+        client.wait()
+    assert len(client.results) == 3
+    client.take(FrontierRequest)
+    client.wait()
+    assert not client.take(FrontierRequest)
+    tail = client.call(calls.Tail())
+    for one in client.take(FrontierRequest):
+        client.receive(one.to, FrontierResponse(one.message.request, one.message.shard, 1, 8, 7, 8, True))
+    assert client.results[tail] == 8
+
+
 NEXT_VIEW = WITH_SHARD._replace(version=3, shards=(SHARD._replace(view=2, since=2),), set_version=2)
 
 
@@ -358,6 +376,17 @@ def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
         if client.is_asking():
             client.configure(TRIMMED_AWAY)
     assert isinstance(client.results[read], NotOfThisShard)
+
+
+def test_a_large_record_is_requested_again_when_it_has_had_the_time_to_arrive() -> None:
+    """It was requested twice a second, of one member after the other, and each sent all of it."""
+    client, _ = appending()
+    client.call(calls.Read(10, 1, size=20 << 20))
+    for count in (1, 0, 1):
+        client.wait()
+        assert len(client.take(ReadRequest)) == count
+        for one in client.take(FrontierRequest):
+            client.receive("s1", FrontierResponse(one.message.request, 1, 1, 20, 20, 20, True))
 
 
 def test_the_tail_is_what_a_subscriber_may_have_passed() -> None:

@@ -1,12 +1,18 @@
-"""The memory that parked requests take."""
+"""Answers with records, and the memory that parked requests take."""
 
 from __future__ import annotations
 
 import tracemalloc
 from typing import Any
 
-from logdb.log.ziplog.messages import Pull
+import pytest
+
+from logdb.log.contract import LogRecord
+from logdb.log.ziplog.messages import Pull, Pulled
+from logdb.log.ziplog.records import gsn_of, wrap
 from logdb.log.ziplog.storage.read_server import ReadServer
+from logdb.wire.envelopes import pack
+from tests.harness.samples import arrivals, tight
 
 
 class Ends:
@@ -28,3 +34,14 @@ def test_a_pull_that_is_sent_again_takes_no_more_memory() -> None:
         assert tracemalloc.get_traced_memory()[0] < 20_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("first", "gsn", "end"), [(5, 10, 20), (10, 10, 20), (15, 20, 30), (20, 20, 30)])
+def test_no_record_is_missing_from_an_answer_that_was_too_large(
+    monkeypatch: pytest.MonkeyPatch, first: int, gsn: int, end: int
+) -> None:
+    """Of two records of 40 MB, a subscriber that had the first one never got the second one."""
+    tight(monkeypatch, 1_000)
+    records = [LogRecord(gsn, 0, *wrap(gsn, 7, gsn, (1, bytes(600)))) for gsn in (10, 20)]
+    (arrived,) = arrivals(pack("one:1", "two:2", [Pulled(1, first, 30, 1, records)]))
+    assert ([gsn_of(one.payload) for one in arrived.records], arrived.end) == ([gsn], end)

@@ -18,8 +18,11 @@ from logdb.log.ziplog.messages import (
     Inserted,
     Member,
     Pull,
+    Pulled,
     ReadError,
     ReadFailed,
+    ReadRequest,
+    ReadResponse,
     Refused,
     Replicate,
     Report,
@@ -29,7 +32,7 @@ from logdb.log.ziplog.messages import (
     Update,
     placed_runs,
 )
-from logdb.log.ziplog.records import wrap
+from logdb.log.ziplog.records import gsn_of, wrap
 from logdb.log.ziplog.storage import sessions
 from logdb.log.ziplog.storage.checkpoints import META
 from logdb.log.ziplog.storage.config import StorageConfig
@@ -119,6 +122,28 @@ def test_inserts_behind_a_gsn_that_does_not_exist_take_no_room_from_others() -> 
     script.give("c", insert(1))
     _, report = script.one(Report)
     assert report.wanted == update.epoch.base
+
+
+def test_an_answer_from_the_disk_has_about_as_many_bytes_as_were_requested() -> None:
+    """An answer had 128 records for a MiB, whatever their size, and a read the large record before its own. Of 60 MiB
+    each, neither could be sent, and the server had no memory for the first."""
+    script, _ = in_the_set(replace(CONFIG, cache_bytes=0))
+    size = 10 * GRAIN_BYTES
+    for sequence in range(1, 9):
+        script.give("c", insert(sequence)._replace(records=[(1, bytes(size))]))
+        script.sync()
+    gsns = [answer.placed[0].gsns[0] for _, answer in script.take(Inserted)]
+    for gsn in gsns[:-1]:
+        script.give("c", ReadRequest(1, 1, gsn, False))
+        assert [gsn_of(payload) for _, payload in script.one(ReadResponse)[1].records] == [gsn]
+    first, found = gsns[0], []
+    while len(found) < 7:
+        script.give("c", Pull(1, 1, first, None, 3 * size, 0))
+        _, pulled = script.one(Pulled)
+        assert len(pulled.records) in (1, 2)
+        found += [gsn_of(one.payload) for one in pulled.records if first <= gsn_of(one.payload) < pulled.end]
+        first = pulled.end
+    assert found[:7] == gsns[:7]
 
 
 def test_no_restart_forgets_that_records_are_gone() -> None:
@@ -290,6 +315,24 @@ def test_a_new_member_is_synced_with_the_last_part_of_the_sessions() -> None:
             script.sync()
     assert script.core.state.is_synced
     assert [script.core.state.log.sessions.find(client, 1) for client in (7, 8, 9)] == [700, 800, 900]
+
+
+def test_a_large_record_is_sent_again_when_its_backup_has_had_the_time_to_receive_it() -> None:
+    """It was sent every 100 ms until it was confirmed. A primary that needs longer for that did nothing else."""
+    script = Script(lambda journals: StorageServer(CONFIG, journals, Random(1)))
+    script.sync()
+    (nonce,) = {report.nonce for _, report in script.take(Report)}
+    members = (Member(1, "s1", 0, True, True), Member(2, "s2", 0, True, True))
+    shard = ShardConfig(1, 1, members, 1, 1, 0, False, False)
+    script.give("o1", Update(5, 1, nonce, shard, EPOCH, 1))
+    for _ in range(3):
+        script.sync()
+    script.give("s2", Stored(1, 1, 0, 0, 0))
+    script.take(Replicate)
+    script.give("c", insert(1)._replace(records=[(1, bytes(20 << 20))]))
+    for seconds, count in ((2, 1), (1, 1), (1, 0), (2, 1)):
+        script.wait(seconds * SECOND)
+        assert len([one for _, one in script.take(Replicate) if one.records]) == count
 
 
 def order(*records: tuple[int, int, int]) -> Replicate:

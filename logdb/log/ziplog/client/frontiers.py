@@ -29,24 +29,24 @@ class FrontierClient:
 
     def __init__(self, context: ClientContext, requests: PendingRequests, mms: MmsClient) -> None:
         self._context, self._requests, self._mms = context, requests, mms
-        self._next: list[Then] = []
-        self._current: list[Then] = []
+        self._next: list[tuple[int | None, Then]] = []
+        self._current: list[tuple[int | None, Then]] = []
         self._open: dict[int, FrontierResponse | None] = {}
         self._version = self._view_request = 0
         self._attempts = 0
         self._timer = Timer(self._restart)
 
-    def for_insert(self, then: Then) -> None:
-        """The floor of a record that is inserted after everything that has returned."""
+    def for_insert(self, then: Then, call: int | None = None) -> None:
+        """The floor of a record that is inserted after everything that has returned. `call`: see `ask`."""
         view = self._mms.view
         if view.set_version and len(self._mms.in_set()) == 1:
             then(Floor(view.base - 1, 0, view.set_version))
         else:
-            self.ask(then)
+            self.ask(then, call)
 
-    def ask(self, then: Then) -> None:
-        """A floor, and the newest record, by asking all members."""
-        self._next.append(then)
+    def ask(self, then: Then, call: int | None = None) -> None:
+        """A floor, and the newest record, by asking all members. `call`: the question ends with this call."""
+        self._next.append((call, then))
         if not self._current:
             self._begin()
 
@@ -121,7 +121,7 @@ class FrontierClient:
         self._cancel()
         if self._next:
             self._begin()
-        for then in done:
+        for _, then in done:
             then(floor)
 
     def _again(self) -> None:
@@ -131,7 +131,13 @@ class FrontierClient:
         self._context.set_timer(self._timer, self._context.now + self._context.backoff(min(self._attempts, 3)))
 
     def _restart(self) -> None:
-        """Members were silent, or of another version."""
+        """Members were silent, or of another version. The calls that ended meanwhile need no answer any more."""
+        for questions in (self._current, self._next):
+            questions[:] = [one for one in questions if one[0] is None or self._context.is_open(one[0])]
         if self._current:
             self._mms.refresh()
             self._send()
+        elif self._next:
+            self._begin()
+        else:
+            self._cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from logdb.cores.context import ClientContext, Timer
@@ -217,7 +218,7 @@ class InsertClient:
             if after is not None:
                 self._split(append, Floor(after, 0, 0))
             else:
-                self._frontiers.for_insert(lambda floor, append=append: self._split(append, floor))  # type: ignore[misc]
+                self._frontiers.for_insert(partial(self._split, append), append.call)
 
     def _split(self, append: PendingAppend, floor: Floor) -> None:
         """The floor of an append is known: send its records where the policy wants them."""

@@ -129,7 +129,7 @@ class ZiplogClient:
 
     def _tail(self, call: int, request: calls.Tail) -> None:
         answer = self._ask(call, request.deadline, TimeoutError(LATE))
-        self._frontiers.ask(lambda floor: answer(floor.last))
+        self._frontiers.ask(lambda floor: answer(floor.last), call)
 
     def _oldest(self, call: int, request: calls.Oldest) -> None:
         answer = self._ask(call, request.deadline, TimeoutError(LATE))
@@ -147,7 +147,7 @@ class ZiplogClient:
             at = min(floor.last, last_at(request.time, self._mms.view.origin))
             answer(max(at, self._mms.oldest - 1))
 
-        self._frontiers.ask(found)
+        self._frontiers.ask(found, call)
 
     def _trim(self, call: int, request: calls.Trim) -> None:
         """The tail only grows, so a GSN that it has reached can be trimmed to whenever the request is carried out."""
@@ -163,7 +163,7 @@ class ZiplogClient:
             elif self._context.is_open(call):
                 self._mms.change("Trim", (request.gsn,), trimmed)
 
-        self._frontiers.ask(found)
+        self._frontiers.ask(found, call)
 
     def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
         answer = self._ask(call, request.deadline, outcome_unknown(LATE))

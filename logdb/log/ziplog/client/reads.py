@@ -7,6 +7,7 @@ from logdb.cores.effects import Address
 from logdb.errors import Corruption
 from logdb.log import requests as calls
 from logdb.log.contract import NotOfThisShard, Trimmed
+from logdb.log.requests import transfer_ns
 from logdb.log.ziplog.client.frontiers import Floor, FrontierClient
 from logdb.log.ziplog.client.mms_client import MmsClient
 from logdb.log.ziplog.messages import ReadError, ReadFailed, ReadRequest, ReadResponse
@@ -99,7 +100,8 @@ class ReadClient:
         if config is None or (config.is_drained and gsn >= config.bound):
             context.answer(call, NotOfThisShard(gsn, request.shard))
             return
-        source = MemberSource(context, self._mms, request.shard)
+        source, extra_ns = MemberSource(context, self._mms, request.shard), transfer_ns(request.size)
+        timeout_ns = context.config.answer_timeout_ns
 
         def answered(answer: ReadResponse | ReadFailed, sender: Address) -> int | None:
             result: int | object
@@ -123,7 +125,7 @@ class ReadClient:
 
         def look() -> None:
             if self._requests.is_open(number):
-                self._frontiers.ask(reached)
+                self._frontiers.ask(reached, call)
 
         def reached(floor: Floor) -> None:
             """If the log has passed the GSN, the shard need not wait until it gets there by itself."""
@@ -138,9 +140,13 @@ class ReadClient:
             if floor.last >= gsn:
                 self._requests.cancel(number)
                 source.ask_again()
-                self._requests.send(number, ReadRequest(number, request.shard, gsn, True), source.choose, answered)
-            context.set_timer(timer, context.now + context.config.answer_timeout_ns)
+                send(is_reached=True)
+            context.set_timer(timer, context.now + timeout_ns + extra_ns)
+
+        def send(*, is_reached: bool) -> None:
+            message = ReadRequest(number, request.shard, gsn, is_reached)
+            self._requests.send(number, message, source.choose, answered, extra_ns)
 
         timer = Timer(look)
-        context.set_timer(timer, context.now + context.config.answer_timeout_ns // 4)
-        self._requests.send(number, ReadRequest(number, request.shard, gsn, False), source.choose, answered)
+        context.set_timer(timer, context.now + timeout_ns // 4 + extra_ns)
+        send(is_reached=False)

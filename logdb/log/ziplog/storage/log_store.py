@@ -23,31 +23,34 @@ READ_AT_ONCE: Final = 1_000
 
 class Segment:
     """A journal. Its records have GSNs above `start`, and count up to `limit` (None: all). The index: `gsns`, `places`
-    (numbers in the journal). `end`: the next number; those before `durable` are on the medium."""
+    (numbers in the journal), `offsets` (sizes of all records in front). `end`: the next number; those before `durable`
+    are on the medium. `size`: of all records."""
 
     def __init__(self, journal: str, start: int) -> None:
         self.journal, self.start = journal, start
         self.limit: int | None = None
         self.gsns = array("Q")
         self.places = array("Q")
+        self.offsets = array("Q")
         self.end = self.durable = 1
-        self._bytes = GRAIN_BYTES
+        self.size = 0
 
     def add(self, records: Sequence[Record], oldest: int = 0) -> None:
         """Note records that were written behind the others. Those before `oldest` cannot be read any more."""
         for _, payload in records:
-            if self._bytes >= GRAIN_BYTES and gsn_of(payload) >= oldest:
-                self._bytes = 0
+            is_due = not self.offsets or self.size - self.offsets[-1] >= GRAIN_BYTES
+            if is_due and gsn_of(payload) >= oldest:
                 self.gsns.append(gsn_of(payload))
                 self.places.append(self.end)
-            self._bytes += len(payload) + RECORD_OVERHEAD_BYTES
+                self.offsets.append(self.size)
+            self.size += len(payload) + RECORD_OVERHEAD_BYTES
             self.end += 1
 
     def copy(self) -> Segment:
         """The same journal with the same records."""
         segment = Segment(self.journal, self.start)
-        segment.limit, segment.end, segment.durable, segment._bytes = self.limit, self.end, self.durable, self._bytes
-        segment.gsns, segment.places = self.gsns[:], self.places[:]
+        segment.limit, segment.end, segment.durable, segment.size = self.limit, self.end, self.durable, self.size
+        segment.gsns, segment.places, segment.offsets = self.gsns[:], self.places[:], self.offsets[:]
         return segment
 
     def cut(self, limit: int) -> None:
@@ -56,11 +59,13 @@ class Segment:
 
 
 class Fetched(NamedTuple):
-    """The records behind a GSN up to `end`, and perhaps others: from memory, or from the medium (`ranges`)."""
+    """The records behind a GSN up to `end`, and perhaps others: from memory, or from the medium (`ranges`). `size`: of
+    all of these records."""
 
     end: int
     records: list[LogRecord]
     ranges: tuple[JournalRange, ...]
+    size: int
 
 
 class LogStore:
@@ -154,7 +159,7 @@ class LogStore:
             block = bisect_right(segment.gsns, oldest) - 1
             if block > 0 and segment.places[block] <= segment.durable:
                 self._out.append(Trim(segment.journal, segment.places[block]))
-                del segment.gsns[:block], segment.places[:block]
+                del segment.gsns[:block], segment.places[:block], segment.offsets[:block]
 
     # ---- reading
 
@@ -174,17 +179,17 @@ class LogStore:
             limit = upto if segment.limit is None else min(upto, segment.limit)
             if after >= limit or not segment.gsns:
                 continue
-            first = max(0, bisect_right(segment.gsns, after) - 1)
-            end = first + max(1, max_bytes // GRAIN_BYTES)
-            while end < len(segment.gsns) and segment.gsns[end] - 1 <= after:
-                end += 1
+            first = max(0, bisect_right(segment.gsns, after + 1) - 1)
+            most = segment.offsets[first] + max_bytes
+            end = max(first + 1, bisect_right(segment.offsets, most) - (segment.size > most))
             is_rest = end >= len(segment.gsns)
             place = segment.durable if is_rest else min(segment.places[end], segment.durable)
             if place <= segment.places[first]:
                 continue
             found = JournalRange(segment.journal, segment.places[first], place, segment.places[first], 0)
-            return Fetched(limit if is_rest else min(limit, segment.gsns[end] - 1), [], (found,))
-        return Fetched(upto, [], ())
+            size = (segment.size if is_rest else segment.offsets[end]) - segment.offsets[first]
+            return Fetched(limit if is_rest else min(limit, segment.gsns[end] - 1), [], (found,), size)
+        return Fetched(upto, [], (), 0)
 
     def _cached(self, after: int, upto: int, max_bytes: int, tags: Collection[int] | None) -> Fetched:
         found: list[LogRecord] = []
@@ -196,11 +201,11 @@ class LogStore:
             if gsn > upto:
                 break
             if size >= max_bytes:
-                return Fetched(gsn - 1, found, ())
+                return Fetched(gsn - 1, found, (), size)
             size += len(payload) + RECORD_OVERHEAD_BYTES
             if tags is None or tag in tags:
                 found.append(LogRecord(gsn, 0, tag, payload))
-        return Fetched(upto, found, ())
+        return Fetched(upto, found, (), size)
 
     def check(self) -> None:
         """Raises AssertionError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from logdb.cores.effects import Effect, Send, SendRanges
@@ -15,12 +16,13 @@ UNKNOWN: Final = -1
 
 class Follower:
     """A backup. `end`, `durable`, `last`: as it has reported, `confirmed_at`: when it last reported this end, or more.
-    `sent`: up to where the order was sent. `sessions_until`: until then all sessions are under way. `is_synced`: the
-    MMS has noted that it has all that the view began with."""
+    `sent`: up to where the order was sent. `flight`: (end, size) of the messages with what it has not reported yet.
+    `sessions_until`: until then all sessions are under way. `is_synced`: the MMS has noted that it has all that the
+    view began with."""
 
     __slots__ = (
-        "confirmed_at", "durable", "end", "is_synced", "last", "last_received_at", "member", "sent", "sent_at",
-        "sessions_until",
+        "confirmed_at", "durable", "end", "flight", "flight_bytes", "is_synced", "last", "last_received_at", "member",
+        "sent", "sent_at", "sessions_until",
     )  # fmt: skip
 
     def __init__(self, member: Member, now: int) -> None:
@@ -28,7 +30,14 @@ class Follower:
         self.last_received_at = self.sent_at = self.confirmed_at = now
         self.end = self.sent = UNKNOWN
         self.durable = self.last = 0
+        self.flight: deque[tuple[int, int]] = deque()
+        self.flight_bytes = 0
         self.is_synced, self.sessions_until = member.is_synced, 0
+
+    def land(self, end: int) -> None:
+        """The messages up to `end` are not under way any more."""
+        while self.flight and self.flight[0][0] <= end:
+            self.flight_bytes -= self.flight.popleft()[1]
 
 
 class Primary:
@@ -46,7 +55,9 @@ class Primary:
         for follower in self.followers.values():
             if follower.end == UNKNOWN:
                 continue
-            if follower.sent > follower.end and now >= follower.sent_at + self._config.resend_ns:
+            pause_ns = self._config.resend_ns + transfer_ns(follower.flight_bytes)
+            if follower.sent > follower.end and now >= follower.sent_at + pause_ns:
+                follower.land(follower.sent)
                 follower.sent = follower.end
             is_behind = follower.sent < self._log.store.cached_from
             if is_behind and follower.sent == follower.end:
@@ -66,6 +77,8 @@ class Primary:
         if follower.sent == follower.end:
             follower.sent_at = now
         follower.sent = fetched.end
+        follower.flight.append((fetched.end, fetched.size))
+        follower.flight_bytes += fetched.size
 
     def heartbeat(self, version: int, now: int) -> None:
         """Show the followers that this primary lives, and how far the order is stable."""
@@ -112,11 +125,13 @@ class Primary:
             if message.end > follower.end:
                 follower.sent_at = now
             follower.end = message.end
+            follower.land(message.end)
             if message.durable == message.end:
                 self._send_sessions(follower, now)
             follower.sent = max(follower.sent, follower.end)
         elif not follower.is_synced and now >= follower.confirmed_at + self._config.suspect_after_ns:
             # It has restarted, with what it had before this view.
+            follower.land(follower.sent)
             follower.end = follower.sent = follower.durable = message.end
             follower.sent_at = follower.confirmed_at = now
         follower.durable = max(follower.durable, min(message.durable, follower.end))
