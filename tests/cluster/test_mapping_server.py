@@ -77,9 +77,9 @@ from logdb.txn.coordinator import Status
 from logdb.txn.validation import COMMITTED, Reason
 from logdb.wire.codec import encode
 from tests.cluster.test_compaction import Disk
+from tests.harness.counted_entries import CountedEntry, counted
 from tests.harness.mapping_histories import LARGE, some_history
 from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
-from tests.store.test_histories import CountedEntry, counted
 
 # ---- reads
 
