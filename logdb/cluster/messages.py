@@ -405,8 +405,8 @@ class Verdicts(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Client to all servers: begins or renews a lease on `version` and later ones, so that no compaction removes them;
-    None ends it. The lease expires without renewals."""
+    """Client or new server to all servers: begins or renews a lease on `version` and later ones, so that no compaction
+    removes them; None ends it. The lease expires without renewals."""
 
     version: int | None
 

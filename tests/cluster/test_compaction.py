@@ -131,7 +131,7 @@ def test_parts_are_appended_together() -> None:
 
 
 def test_very_many_range_deletes_are_appended_in_parts() -> None:
-    """They were one record, which no message can carry above 64 MiB; 4 MB in this test."""
+    """All of them were one record, which no message can carry above 64 MiB; 4 MB in this test."""
     deletes = [(b"%03d" % at, b"%03d" % at + b"x" * 8_000) for at in range(500)]
     ranges = COMMIT, encode_commit(Commit(2, 1, {}, deletes=deletes))
     log = Log(commit(1, {b"k": b"1"}), commit(2, {}), ranges, commit(3, {}))

@@ -591,7 +591,7 @@ def test_a_value_that_was_moved_is_looked_up_again_at_the_same_version() -> None
 
 @pytest.mark.parametrize("is_large", [True, False], ids=["a large value", "many keys"])
 def test_a_read_of_the_newest_version_begins_again_after_a_compaction(is_large: bool) -> None:
-    """It ended with VersionTrimmed for a version that the application had not named."""
+    """The call ended with VersionTrimmed for a version that the application had not named."""
     client = Client(keys_per_read=1)
     keys = [b"a"] if is_large else [b"a", b"b"]
     call = client.call(calls.Get(keys))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import logdb
+from logdb.cluster.client.leases import RENEWAL_NS
 from logdb.cluster.mapping_server import query_executor, read_queue, replica, verdict_subscriptions
 from logdb.cluster.mapping_server.log_recovery import PAUSE_NS
 from logdb.cluster.mapping_server.replica import SLICE_BYTES, Replica, UnresolvedValues
@@ -24,6 +25,7 @@ from logdb.cluster.messages import (
     FutureVersionReply,
     Get,
     History,
+    Hold,
     MapRows,
     MultiRows,
     MultiScan,
@@ -77,9 +79,9 @@ from logdb.txn.coordinator import Status
 from logdb.txn.validation import COMMITTED, Reason
 from logdb.wire.codec import encode
 from tests.cluster.test_compaction import Disk
-from tests.harness.mapping_histories import LARGE, some_history
-from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
-from tests.store.test_histories import CountedEntry, counted
+from tests.harness.counted_entries import CountedEntry, counted
+from tests.harness.mapping_histories import LARGE, compacted, some_history
+from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Log, Server, batch, commit
 
 # ---- reads
 
@@ -692,6 +694,22 @@ def test_a_transfer_starts_again_when_the_floor_has_moved() -> None:
     serve(taker, giver)
     assert taker.applied == 31
     assert taker.core.replica.image() == giver.core.replica.image()
+
+
+def test_a_compaction_waits_for_a_transfer() -> None:
+    """A large map never arrived where each transfer took longer than the time between two compactions."""
+    shared = Log(*[commit(number, {b"%d" % (number % 3): b"%d" % number}) for number in range(1, 31)])
+    giver, taker = Server(on=shared, name="m2", answer_bytes=200), Server(peers=("m2",))
+    serve(taker, giver, most=3)
+    taker.wait(RENEWAL_NS)
+    for _, hold in taker.take(Hold):
+        giver.give("m1", hold)
+    assert compacted(shared, giver, before=25).floor == 0
+    serve(taker, giver)
+    assert taker.applied == 30
+    taker.wait(RENEWAL_NS)
+    giver.give("m1", taker.one(Hold)[1])
+    assert compacted(shared, giver, before=25, number=2).floor == 25
 
 
 def test_without_a_checkpoint_an_empty_server_replays_the_log() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any, SupportsIndex
 
 import pytest
 
@@ -13,34 +12,12 @@ from logdb.log import MemoryLog
 from logdb.log.contract import LogRecord, Trimmed
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
-from logdb.store.overlay import Entry
 from logdb.store.records import COMMIT, VALUE, Commit, Place, Range, Value, digest, encode_commit
 from logdb.store.values import Values
+from tests.harness.counted_entries import CountedEntry, counted
 
 KEY = b"hot"
 VERSIONS = 300
-
-
-class CountedEntry(tuple[Any, ...]):
-    """An entry of an overlay that counts how many elements are read of all."""
-
-    reads = 0
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:  # type: ignore[override]
-        CountedEntry.reads += 1
-        return super().__getitem__(index)
-
-
-def counted(entry: Entry | None) -> Any:
-    """The chain with counted entries."""
-    chain = list[Entry]()
-    while entry is not None:
-        chain.append(entry)
-        entry = entry[2]
-    copied = None
-    for version, value, _ in reversed(chain):
-        copied = CountedEntry((version, value, copied))
-    return copied
 
 
 def no_record(gsn: int, shard: int) -> LogRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from logdb.cluster.client.leases import RENEWAL_NS, Leases
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.log_recovery import PAUSE_NS, LogRecovery
@@ -18,8 +19,9 @@ from logdb.log.contract import Trimmed
 class Bootstrap:
     """Fills an empty replica, and sends slices of a full one to other servers.
 
-    A checkpoint is transferred slice by slice, from any of the peers. If no peer has one the log is replayed from its
-    first record; if that was trimmed the state is recovered from the records of the last compaction (`LogRecovery`).
+    A checkpoint is transferred slice by slice, from any of the peers, whose floor is leased: a transfer begins again
+    when a compaction moves it. If no peer has a checkpoint the log is replayed from its first record; if that was
+    trimmed the state is recovered from the records of the last compaction (`LogRecovery`).
 
     `is_active`: the replica has no state yet. `recovery`: the recovery from the log under way. `on_active` and
     `on_done` are called when the bootstrap begins and when the replica can follow the log.
@@ -37,6 +39,7 @@ class Bootstrap:
         self._context, self._log, self._replica, self._config = context, log, replica, config
         self._on_active, self._on_done = on_active, on_done
         self._requests = PendingRequests(context)
+        self._lease = Leases(context, config.peers, RENEWAL_NS)
         self._peer = context.rng.randrange(8)
         self.is_active = False
         self.recovery: LogRecovery | None = None
@@ -126,6 +129,7 @@ class Bootstrap:
         assert self.is_active
         if cursor is None:
             self._floor = slice_.floor
+            self._lease.set(self, slice_.floor)
             self._parts = []
             if not self._discard():
                 return
@@ -157,6 +161,7 @@ class Bootstrap:
         self._finish()
 
     def _finish(self) -> None:
+        self._lease.set(self, None)
         self.is_active, self.recovery, self._parts = False, None, []
         self._on_done()
 
@@ -179,6 +184,7 @@ class Bootstrap:
 
     def _recover(self) -> None:
         """The log's first record was trimmed: recover from its last compaction."""
+        self._lease.set(self, None)
         if self._discard():
             self._activate()
             self.recovery = LogRecovery(
