@@ -50,7 +50,7 @@ from pyspark.sql.types import (
 )
 
 from logdb.errors import shown
-from spark_export.formats import JSON_TEXT, Decode, ValueFormat
+from spark_export.formats import JSON_TEXT, MAX_DIGITS, Decode, ValueFormat
 
 RESCUED: Final = "_rescued_data"
 _INTEGERS: Final = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
@@ -63,7 +63,6 @@ _EXACT: Final[dict[type[DataType], type]] = {
 }
 _TEXT_OF_BYTES: Final = "base64"
 _BELOW_MICROSECONDS: Final = re.compile(r"[.,]\d{6}\d*[1-9]")
-_MAX_DIGITS: Final = 38
 
 Convert = Callable[[Any], Any]
 T = TypeVar("T", dt.time, dt.datetime)
@@ -290,7 +289,7 @@ def _infer_column(name: str, found: set[type]) -> StructField:
     for kind, among in (
         (BooleanType(), {bool}),
         (LongType(), {int}),
-        (DecimalType(_MAX_DIGITS, 0), {int, Decimal}),
+        (DecimalType(MAX_DIGITS, 0), {int, Decimal}),
         (DoubleType(), {int, Decimal, float}),
         (BinaryType(), {bytes}),
         (TimestampType(), {dt.datetime}),

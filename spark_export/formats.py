@@ -40,6 +40,9 @@ from logdb.tables.codecs import msgpack_decoder, shown_time
 JSON_TEXT: Final = "json"
 """In a field's metadata: the column, a STRING, holds the JSON text of every value."""
 
+MAX_DIGITS: Final = 38
+"""The digits of Spark's DECIMAL."""
+
 Decode = Callable[[bytes], Any]
 
 
@@ -191,8 +194,9 @@ def _avro_type(schema: Any, named: _Named) -> DataType | None:
         found = ArrayType(_avro_type(schema["items"], named) or StringType())
     elif kind == "map":
         found = MapType(StringType(), _avro_type(schema["values"], named) or StringType())
-    elif logical == "decimal" and kind in ("bytes", "fixed") and schema["precision"] <= 38:
-        found = DecimalType(schema["precision"], schema.get("scale", 0))
+    elif logical == "decimal" and kind in ("bytes", "fixed"):
+        digits = schema["precision"]
+        found = DecimalType(digits, schema.get("scale", 0)) if digits <= MAX_DIGITS else None
     else:
         found = _AVRO_LOGICAL.get((kind, logical or "")) or _avro_type(kind, named)
     if kind in ("record", "enum", "fixed"):

@@ -8,7 +8,7 @@ follow from the export (`transactions`), so an import that was interrupted conti
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, repeat
 from operator import itemgetter
 from pathlib import Path
@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 
 from logdb import Database
 from logdb.errors import Corruption
+from logdb.store.limits import MAX_LABEL_BYTES, MAX_TRANSACTION_BYTES
+from logdb.store.records import COMMIT_HEAD, COMMIT_MORE, ITEM
 from spark_export.changes import LABEL
 from spark_export.manifest import MANIFEST, ExportFailed, Manifest, newest_manifest, read_manifest, verify_export
 from spark_export.parts import HISTORY
@@ -27,6 +29,7 @@ from spark_export.transactions import NumberedTransactions
 ROWS: Final = 1_000
 BYTES: Final = 8 << 20
 _ROWS_READ: Final = 10_000
+_HEAD_BYTES: Final = COMMIT_HEAD.size + COMMIT_MORE.size + MAX_LABEL_BYTES
 
 Writes = dict[bytes, bytes | None]
 
@@ -51,8 +54,8 @@ def import_export(
     """Write the content of the export in `directory` into the empty database `db`. Returns the number of rows.
 
     Rows of a snapshot are written by transactions of `batch_rows`, the changes of a history by the transactions that
-    they were, with their labels. `label`: for transactions that have none. `progress`: called with (rows written, rows
-    in all).
+    they were, with their labels; those of a range delete of too many keys for one by several. `label`: for transactions
+    that have none. `progress`: called with (rows written, rows in all).
 
     Raises ExportFailed (the database is not empty), Corruption (before anything is written), and as
     `logdb.Database.multi_put`.
@@ -87,7 +90,22 @@ def _transactions(path: Path, manifest: Manifest, batch_rows: int) -> Iterator[t
         yield writes, ""
     changes = _rows(path, [file.name for file in manifest.files if file.changes])
     for (_, label), rows in groupby(changes, key=itemgetter(2, 3)):
-        yield {key: value for key, value, *_ in rows}, label
+        for writes in _parts(rows):
+            yield writes, label
+
+
+def _parts(rows: Iterable[tuple[bytes, bytes | None, int, str]]) -> Iterator[Writes]:
+    """The writes of a transaction; in several parts if it deleted a range of more keys than a transaction can write."""
+    writes: Writes = {}
+    size = 0
+    for key, value, *_ in rows:
+        item = ITEM.size + len(key) + len(value or b"")
+        if writes and size + item > MAX_TRANSACTION_BYTES - _HEAD_BYTES:
+            yield writes
+            writes, size = {}, 0
+        writes[key] = value
+        size += item
+    yield writes
 
 
 def _rows(path: Path, names: list[str]) -> Iterator[tuple[bytes, bytes | None, int, str]]:

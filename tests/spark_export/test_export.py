@@ -26,6 +26,7 @@ from deltalake import DeltaTable
 import logdb
 from logdb import Database
 from logdb.embedded.external_leases import ExternalLease, process_owner
+from logdb.store import limits
 from spark_export import ExportFailed, export, export_snapshot, import_export, restoring, verify_export
 from tests.spark_export import histories
 
@@ -453,6 +454,26 @@ def test_an_import_that_begins_with_a_large_value_is_continued(open_small: OpenS
         import_export(back, to, progress=interrupted)
     import_export(back, to)
     assert list(back.scan()) == list(db.scan())
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_range_delete_of_more_keys_than_a_transaction_has_is_imported(
+    open_small: OpenSmall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, back, to = open_small(), open_small("back"), tmp_path / "out"
+    for first in range(0, 600, 100):
+        db.multi_put({b"k%04d" % number: b"v" for number in range(first, first + 100)})
+    db.put(b"l", b"kept")
+    db.delete_prefix(b"k")
+    db.put(b"m", b"kept")
+    export_snapshot(db.path, to, history=True)
+    for module in (limits, restoring):
+        monkeypatch.setattr(module, "MAX_TRANSACTION_BYTES", 2_500, raising=False)
+    import_export(back, to)
+    assert list(back.scan()) == list(db.scan()) == [(b"l", b"kept"), (b"m", b"kept")]
+    sizes = [len(commit.changes) for commit in back.watch(since=0, timeout=0)]
+    assert sizes[:7] == [100] * 6 + [1]
+    assert (sum(sizes[7:-1]), sizes[-1]) == (600, 1)
 
 
 def test_an_export_that_is_damaged_is_not_imported(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:

@@ -87,6 +87,17 @@ def test_avro_values_have_the_columns_of_their_schema(tmp_path: Path) -> None:
     assert row == {"id": "-1", "at": NOON}
 
 
+def test_an_avro_decimal_of_more_digits_than_spark_has_is_json(tmp_path: Path) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 2}
+    schema = {"type": "record", "name": "Bill", "fields": [{"name": "total", "type": kind}]}
+    content, total = io.BytesIO(), Decimal(10**40).scaleb(-2)
+    fastavro.schemaless_writer(content, fastavro.parse_schema(schema), {"total": total})
+    with logdb.open(tmp_path) as db:
+        db.put(b"k", content.getvalue())
+    (row,) = planning.read(str(tmp_path), codec="avro", avroSchema=json.dumps(schema))
+    assert Decimal(json.loads(row["total"])) == total
+
+
 def test_a_field_with_the_name_of_a_fixed_column_is_rescued(tmp_path: Path) -> None:
     fields = [{"name": "Key", "type": "string"}, {"name": "n", "type": "int"}]
     schema, content = {"type": "record", "name": "R", "fields": fields}, io.BytesIO()
