@@ -24,7 +24,7 @@ from logdb.wire.proto import peers_pb2
 from logdb.wire.schema import Packet
 from logdb.wire.splitting import split
 
-VERSION: Final = 17
+VERSION: Final = 18
 """Version of the schema and of the meaning of its messages. Nodes of different versions refuse each other."""
 
 _SERVICE: Final = peers_pb2.DESCRIPTOR.services_by_name["Peers"]

@@ -213,7 +213,7 @@ class Counted(list[int]):
 
 
 def test_all_pages_of_rows_are_made_in_one_pass() -> None:
-    """Each one began with the first transaction of its client: very many of two clients that take turns took minutes."""
+    """Each one began with the first transaction of its client: many of clients that take turns took minutes."""
     ledger, count = Ledger(), 500
     for gsn in range(1, 2 * count + 1):
         assert ledger.is_new(gsn % 2, gsn // 2, gsn)
