@@ -351,7 +351,7 @@ def test_a_read_of_a_trimmed_record_raises_trimmed() -> None:
 
 
 def test_trimmed_records_count_for_the_limits_of_a_subscription() -> None:
-    """They took gigabytes of a client whose application was slow, and all of them were in one batch."""
+    """The GSNs took gigabytes of a client whose application was slow, and one batch had all of them."""
     client = Client(batch_bytes=10_000)
     subscription = client.answers[client.call(calls.Subscribe(1, fetch_bytes=20_000))]
     client.call(calls.View())
