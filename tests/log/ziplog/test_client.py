@@ -269,7 +269,7 @@ def test_what_was_acknowledged_behind_a_refused_record_is_lost_and_inserted_agai
 
 
 def test_records_behind_a_full_window_are_inserted_when_the_others_are_in_the_log() -> None:
-    """They were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
+    """All were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
     and a server places the others without them."""
     client = Client()
     records = [(1, bytes([number]) * (3 << 20)) for number in range(5)]
@@ -379,7 +379,7 @@ def test_a_read_ends_when_its_shard_is_trimmed_away_later() -> None:
 
 
 def test_a_large_record_is_requested_again_when_it_has_had_the_time_to_arrive() -> None:
-    """It was requested twice a second, of one member after the other, and each sent all of it."""
+    """The client requested it twice a second, of one member after the other, and each sent all of it."""
     client, _ = appending()
     client.call(calls.Read(10, 1, size=20 << 20))
     for count in (1, 0, 1):

@@ -114,7 +114,7 @@ def test_an_insert_that_an_epoch_has_no_room_for_counts_as_records() -> None:
 
 
 def test_inserts_behind_a_gsn_that_does_not_exist_take_no_room_from_others() -> None:
-    """They waited for good. When they filled the buffer, no insert could wait for the next epoch, and none began."""
+    """Such inserts waited for good. When they filled the buffer, none could wait for the next epoch, and none began."""
     script, update = in_the_set(replace(CONFIG, buffer_bytes=1_000))
     script.give("c", insert(1)._replace(client=8, floor=1 << 60, records=[(1, bytes(990))]))
     script.wait(SECOND)
@@ -318,7 +318,7 @@ def test_a_new_member_is_synced_with_the_last_part_of_the_sessions() -> None:
 
 
 def test_a_large_record_is_sent_again_when_its_backup_has_had_the_time_to_receive_it() -> None:
-    """It was sent every 100 ms until it was confirmed. A primary that needs longer for that did nothing else."""
+    """The primary sent it every 100 ms until it was confirmed, and did nothing else if that needs longer."""
     script = Script(lambda journals: StorageServer(CONFIG, journals, Random(1)))
     script.sync()
     (nonce,) = {report.nonce for _, report in script.take(Report)}

@@ -50,7 +50,7 @@ def test_any_number_of_clients_fits_in_messages_of_limited_size() -> None:
 
 
 def test_any_number_of_records_of_a_client_fits_in_messages_of_limited_size() -> None:
-    """They were in one message, which was too large to send above some 100,000 records that a client had sent and not
+    """All were in one message, which was too large to send above some 100,000 records that a client had sent and not
     settled, as small ones when a member fails: no member could join the shard any more."""
     sessions, copied = Sessions(), Sessions()
     sessions.settle(CLIENT, 1 << 61)
