@@ -268,6 +268,18 @@ def test_what_was_acknowledged_behind_a_refused_record_is_lost_and_inserted_agai
     assert client.results[append] == calls.AppendResult([25, 26, 27], [1, 1, 1])
 
 
+def test_any_number_of_appends_that_wait_for_room_end_when_their_shard_is_removed() -> None:
+    """Each ended the next one in a deeper call, until the client met a RecursionError."""
+    client = Client()
+    count = 2_000
+    for _ in range(count):
+        client.call(calls.Append([(1, bytes(1 << 20))], 1, after=0))
+    client.configure(TRIMMED_AWAY)
+    client.wait()
+    assert {type(result) for result in client.results.values()} == {Unavailable}
+    assert len(client.results) == count
+
+
 def test_records_behind_a_full_window_are_inserted_when_the_others_are_in_the_log() -> None:
     """All were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
     and a server places the others without them."""

@@ -179,6 +179,7 @@ class InsertClient:
         self.policy = context.config.policy
         self.buffered = 0
         self._outside: deque[tuple[PendingAppend, int | None]] = deque()
+        self._is_admitting = False
         self._appenders: dict[int, ShardAppender] = {}
         self._unroutable: list[Chunk] = []
         self._open: dict[int, Batch] = {}
@@ -209,16 +210,22 @@ class InsertClient:
         self._let_in()
 
     def _let_in(self) -> None:
+        """Admit appends while there is room. One may end at once, which calls this again: the outer call goes on then,
+        so that the depth of the stack does not depend on their number."""
+        if self._is_admitting:
+            return
+        self._is_admitting = True
         while self._outside:
             append, after = self._outside[0]
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
-                return
+                break
             self._outside.popleft()
             self.buffered += append.size
             if after is not None:
                 self._split(append, Floor(after, 0, 0))
             else:
                 self._frontiers.for_insert(partial(self._split, append), append.call)
+        self._is_admitting = False
 
     def _split(self, append: PendingAppend, floor: Floor) -> None:
         """The floor of an append is known: send its records where the policy wants them."""
