@@ -23,6 +23,7 @@ OVERLAY_BYTES: Final = 128 << 20
 
 class ClosedMap(KeyMap):
     """The map of a closed database: each use raises DatabaseClosed. So no read of an open one checks for that first.
+    Programs that look at all objects, such as profilers of memory, may ask for its class.
 
     `forked_from`: as of `StateMachine`.
     """
@@ -31,6 +32,8 @@ class ClosedMap(KeyMap):
         self._closed = path, forked_from
 
     def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            return ClosedMap
         raise DatabaseClosed(*object.__getattribute__(self, "_closed"))
 
 

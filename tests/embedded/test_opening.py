@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sized
 from pathlib import Path
 
 import pytest
@@ -225,6 +227,13 @@ def test_use_after_close(where: str, tmp_path: Path) -> None:
         with pytest.raises(logdb.DatabaseClosed, match="is closed"):
             call()
             raise AssertionError(f"call {position} succeeded")
+
+
+def test_programs_that_look_at_all_objects_meet_no_closed_database(tmp_path: Path) -> None:
+    """A profiler of memory asks each object for its class, which raised DatabaseClosed."""
+    db = logdb.open(tmp_path)
+    db.close()
+    assert sum(isinstance(each, Sized) for each in gc.get_objects())
 
 
 def test_opening_beside_a_checkpoint_of_the_same_process(tmp_path: Path) -> None:
