@@ -217,6 +217,8 @@ class Running:
         """Run it once, or as `run` does: again after a conflict, and perhaps speculatively."""
 
         async def recorded(txn: logdb.aio.Transaction) -> logdb.aio.Transaction:
+            self._txn_id = ""  # an attempt that ends early has not what the one before had
+            self.results.pop("snapshot", None)
             await body(txn)
             if self.draw.random() < THOUGHTFUL:
                 await asyncio.sleep(self.draw.uniform(0, LONGEST_THOUGHT_S))
