@@ -161,7 +161,7 @@ class ClusterSource(RemoteSource[ClusterBackend]):
                 if copies:
                     raise
                 page: CommitPage = await self._host.call(calls.ColdCommits(first - 1))
-                found = [LogRecord(version, time, COMMIT, record) for version, time, record in page.commits]
+                found = [LogRecord(one.version, one.time, COMMIT, one.record) for one in page.commits]
                 yield Batch(first, page.end, found)
                 first = page.end
 

@@ -183,8 +183,8 @@ class ClusterFeed(AsyncChangeFeed):
             raise VersionTrimmed(self._seen, error.oldest) from error
         self._is_cold = page.more
         found = [
-            OrderedCommit(version, time, len(record), decode_commit(record, version))
-            for version, time, record in page.commits
+            OrderedCommit(one.version, one.time, len(one.record), decode_commit(one.record, one.version))
+            for one in page.commits
         ]
         return page.end, watched_commits(found, self._watched)
 

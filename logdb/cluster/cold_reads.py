@@ -30,7 +30,6 @@ from logdb.cluster.messages import (
     VersionReply,
     Versions,
     VersionTrimmedReply,
-    record_at,
 )
 from logdb.cores.effects import Recall, Recalled
 from logdb.errors import ColdTierError, Corruption, LogDBError
@@ -40,6 +39,7 @@ from logdb.store.key_map import KeyMap
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import (
     COMMIT,
+    PLACE,
     Commit,
     Place,
     Relocated,
@@ -252,9 +252,9 @@ class ColdReader:
         for version, time, commit in content.commits:
             if version > after:
                 large = content.large.get(version)
-                record = encode_commit(commit) if large is None else record_at(large)
-                found.append(ColdCommit(version, time, record))
-                size += len(found[-1].record)
+                record, place = (encode_commit(commit), b"") if large is None else (b"", PLACE.pack(*large))
+                found.append(ColdCommit(version, time, record, place))
+                size += len(record) + len(place)
                 if size >= recall.max_bytes:
                     return CommitPage(tuple(found), version + 1, version < recall.through)
         reached = self._segments.head(number).version

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from logdb.cores.effects import MILLISECOND
-from logdb.store.records import Commit, Place, Value, decode_commit, encode_commit
+from logdb.store.records import Value
 from logdb.txn import coordinator
 from logdb.txn.validation import Verdict
 
@@ -249,28 +249,13 @@ class VersionTrimmedReply(NamedTuple):
 
 
 class ColdCommit(NamedTuple):
-    """A commit of the cold tier: its version, its time (ns since the epoch) and its record, without folds. Instead of a
-    record that is too large for a page, `record_at` its place."""
+    """A commit of the cold tier: its version, its time (ns since the epoch) and its record, without folds. Without a
+    record that is too large for a page: then `place` is where it is, as `PLACE` packs it."""
 
     version: int
     time: int
     record: bytes
-
-
-def record_at(place: Place) -> bytes:
-    """Stands for the record of a commit that is read with ColdValue: it writes the empty key, as no commit does."""
-    return encode_commit(Commit(0, 0, {b"": place}))
-
-
-def place_of(record: bytes) -> Place | None:
-    """The inverse; None for a record."""
-    if len(record) != RECORD_AT_BYTES:
-        return None
-    place = decode_commit(record, 0).writes.get(b"")
-    return place if isinstance(place, Place) else None
-
-
-RECORD_AT_BYTES: Final = len(record_at(Place(0, 0, 0, bytes(16))))
+    place: bytes = b""
 
 
 class CommitPage(NamedTuple):

@@ -242,15 +242,14 @@ class ReadClient:
 
         def on_page(_: int, page: messages.CommitPage) -> None:
             for at, commit in enumerate(page.commits):
-                place = messages.place_of(commit.record)
-                if place is not None:
-                    self._fetch_cold(pending, place, partial(on_record, page, at))
+                if commit.place:
+                    self._fetch_cold(pending, Place.unpack(commit.place), partial(on_record, page, at))
                     return
             self._context.answer(call, page)
 
         def on_record(page: messages.CommitPage, at: int, record: bytes) -> None:
             commits = list(page.commits)
-            commits[at] = commits[at]._replace(record=record)
+            commits[at] = commits[at]._replace(record=record, place=b"")
             on_page(0, page._replace(commits=tuple(commits)))
 
         self._ask(pending, messages.ColdCommits(request.after), calls.LINEARIZABLE, request.after, on_page)

@@ -170,7 +170,7 @@ def bytes_of(result: Result) -> int:
     if isinstance(result, NotApplied):
         return 32 + 8 * len(result.gsns)
     if isinstance(result, CommitPage):
-        return 32 + sum([len(commit.record) + 16 for commit in result.commits])
+        return 32 + sum([len(commit.record) + len(commit.place) + 16 for commit in result.commits])
     if isinstance(result, ValuePart):
         return 32 + len(result.data)
     return 64

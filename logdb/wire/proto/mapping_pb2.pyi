@@ -302,14 +302,16 @@ class FutureVersionReply(_message.Message):
     def __init__(self, newest: _Optional[int] = ...) -> None: ...
 
 class ColdCommit(_message.Message):
-    __slots__ = ("version", "time", "record")
+    __slots__ = ("version", "time", "record", "place")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     version: int
     time: int
     record: bytes
-    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., record: _Optional[bytes] = ...) -> None: ...
+    place: bytes
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., record: _Optional[bytes] = ..., place: _Optional[bytes] = ...) -> None: ...
 
 class CommitPage(_message.Message):
     __slots__ = ("commits", "end", "more")

@@ -175,9 +175,9 @@ class Inserts:
         return config.view == state.view and update.opened >= config.since > 0
 
     def _wait(self, message: Insert, sender: Address, now: int) -> None:
-        """Keep an insert until an epoch with GSNs behind its floor begins. The floor is the GSN of a record, so it is in
-        an epoch that has begun, though perhaps not at this server. A floor far ahead of the time is forged: the insert
-        would wait for years and take room from others."""
+        """Keep an insert until an epoch with GSNs behind its floor begins. The floor is the GSN of a record, so its
+        epoch has begun, though perhaps not at this server. A floor far ahead of the time is forged: the insert would
+        wait for years and take room from others."""
         state = self._state
         ahead_ns = (message.floor - state.epoch.end >> BITS) * MILLISECOND
         if ahead_ns > now - self._entered_at + MAX_AHEAD_NS:
