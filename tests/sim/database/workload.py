@@ -565,8 +565,8 @@ class Application:
             if isinstance(result, VersionTrimmed) and not self.shared.is_tiered:
                 raise Overtaken
             page = self._expect(op, result, messages.CommitPage)
-            for version, _, record in page.commits:
-                commit = decode_commit(record, version)
+            for found in page.commits:
+                version, commit = found.version, decode_commit(found.record, found.version)
                 writes = dict(commit.writes)
                 for key, value in writes.items():
                     if isinstance(value, Place):
