@@ -41,7 +41,8 @@ class HistoryEntry(NamedTuple):
 class ShardHistory(NamedTuple):
     """The history of a key as its shard has it.
 
-    `through`: the version up to which it is complete. `entries`: every version of the key up to that one, newest first.
+    `through`: the version up to which it is complete. It gets to the last commit, and not to `Database.version`, which
+    also counts records that are no commits. `entries`: every version of the key up to `through`, newest first.
     """
 
     through: int
