@@ -8,11 +8,11 @@ from logdb.store.records import DECISION, decode_decision
 
 
 def aborted_in(machine: StateMachine, first: int, end: int) -> list[int]:
-    """The commit records from `first` to before `end` that were not applied. Raises Corruption, Trimmed."""
+    """The commit records from `first` to before `end` that were not applied, in order. Raises Corruption, Trimmed."""
     while True:
         coordinator = machine.coordinator
         floor = coordinator.floor
-        early = [gsn for gsn in _before_floor(machine, first) if gsn < end]
+        early = sorted(gsn for gsn in _before_floor(machine, first) if gsn < end)
         found = [*early, *coordinator.ledger.aborted_between(max(floor, first) - 1, end - 1)]
         if machine.coordinator.floor == floor:  # else a compaction has trimmed the ledger meanwhile
             return found

@@ -187,7 +187,11 @@ class Ledger:
         return used
 
     def trim(self, gsn: int, forgotten: Mapping[int, Stretches]) -> None:
-        """Drop the transactions before `gsn`. The sequence numbers `forgotten` of each client remain used."""
+        """Drop the transactions before `gsn`. The sequence numbers `forgotten` of each client remain used.
+
+        A record behind `gsn` with such a number came a second time. A ledger that was built from a trimmed log took it
+        for the first, and drops it here.
+        """
         for client, stretches in forgotten.items():
             session = self.sessions.setdefault(client, ClientTransactions())
             session.forgotten = stretches
@@ -196,13 +200,17 @@ class Ledger:
             session.close_run()
             kept = ClientTransactions()
             for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
-                gone = min(count, max(0, gsn - first))
-                if gone:
+                at, end = sequence + min(count, max(0, gsn - first)), sequence + count
+                if at > sequence or session.has_forgotten(sequence):
                     self._dropped.append(RUN_ROWS + _RUN_KEY.pack(client, sequence))
-                if gone < count:
-                    kept.sequences.append(sequence + gone)
-                    kept.gsns.append(first + gone)
-                    kept.counts.append(count - gone)
+                while at < end:  # pieces that are not forgotten
+                    bound = bisect_right(session.forgotten, at)
+                    stop = min(end, session.forgotten[bound]) if bound < len(session.forgotten) else end
+                    if bound % 2 == 0:
+                        kept.sequences.append(at)
+                        kept.gsns.append(first + at - sequence)
+                        kept.counts.append(stop - at)
+                    at = stop
             # The record that trims takes the next GSN: no run continues after it.
             session.next_sequence = session.next_gsn = -1
             session.sequences, session.gsns, session.counts = kept.sequences, kept.gsns, kept.counts

@@ -280,6 +280,27 @@ def test_an_id_that_was_issued_before_a_compaction_commits_after_it_once(db: log
     db.close()
 
 
+def test_an_id_that_was_used_before_the_floor_and_sent_again_behind_it_is_forgotten(db: logdb.Database) -> None:
+    """Regression: a rebuilt map took the second record for the first. It called the transaction aborted, and the map
+    from before damaged."""
+    commits = host_of(db).commits
+    used = [host_of(db).new_txn_id() for _ in range(4)]
+    for txn_id in used:
+        commits.submit({b"once": b"1"}, txn_id=txn_id)
+    for number in range(300):
+        db.put(b"k", b"%d" % number + b"x" * 1_000)
+    floor = db.version
+    for txn_id in used[1:3]:
+        assert not commits.submit({b"once": b"2"}, txn_id=txn_id)[1].committed
+    assert db.compact(before=floor).floor == floor
+    db.close()
+    assert verify_files(Path(db.path), None)[3] == []
+    with rebuilt(db) as again:
+        assert [again.outcome(str(txn_id)).status for txn_id in used] == [logdb.Status.FORGOTTEN] * 4
+        assert again[b"once"] == b"1"
+    assert verify_files(Path(db.path), None)[3] == []
+
+
 def test_a_kill_before_and_between_the_steps_of_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MAP-4: the runs cover the record that moved the floor before the pruned run replaces them."""
     monkeypatch.setattr(runs, "CHUNK_ROWS", 20)

@@ -151,6 +151,23 @@ def test_a_late_transaction_keeps_its_number_when_the_run_after_it_is_trimmed() 
     assert restored.equals(ledger)
 
 
+def test_a_ledger_of_a_trimmed_log_forgets_what_was_repeated_behind_the_trim() -> None:
+    """Transactions 1 to 8 at the GSNs 1 to 8, then again 2, 3, and 5 to 7. The trim at 6 states 1 to 5."""
+    whole, trimmed, saved = Ledger(), Ledger(), dict[bytes, bytes | None]()
+    for gsn, sequence in enumerate((*range(1, 9), 2, 3, 5, 6, 7), 1):
+        whole.is_new(7, sequence, gsn)
+        if gsn >= 6:
+            trimmed.is_new(7, sequence, gsn)
+    saved.update(trimmed.unsaved())
+    used = whole.used_before(6)
+    for ledger in (whole, trimmed):
+        ledger.trim(6, used)
+    assert trimmed.equals(whole)
+    assert [trimmed.find(7, sequence) for sequence in range(1, 9)] == [None] * 5 + [6, 7, 8]
+    saved.update(trimmed.unsaved())
+    assert {key: raw for key, raw in saved.items() if raw is not None} == dict(trimmed.rows(b"", 20))
+
+
 def test_a_trim_in_the_middle_of_a_look_hides_no_abort() -> None:
     ledger = Ledger()
     for gsn in range(1, 11):

@@ -320,7 +320,7 @@ class ColdTier:
             raise Corruption(path, None, "the file is missing") from None
         if value(content) != segment.aborted_crc:
             raise Corruption(path, None, "the file does not match its checksum")
-        return _little_endian(array("Q", content))
+        return array("Q", sorted(_little_endian(array("Q", content))))  # earlier versions wrote them in any order
 
 
 def _little_endian(numbers: array[int]) -> array[int]:

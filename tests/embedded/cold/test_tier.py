@@ -16,7 +16,7 @@ from logdb.backups.places import DirectoryPlace, Place
 from logdb.embedded.cold import tier, uploader
 from logdb.log.local.local_log import MIN_ALLOCATION_BYTES
 from tests.embedded.cold.places import Killed, down, failing
-from tests.embedded.cold.test_history import SMALL, States, check, check_feed, write
+from tests.embedded.cold.test_history import SMALL, States, check, check_feed, conflict, write
 from tests.harness.opening import host_of, open_database
 
 
@@ -62,6 +62,22 @@ def test_a_store_that_is_down_stops_trimming_and_not_writing(tmp_path: Path, mon
         assert db.stats().cold_failures == 0
         check(db, states, Random(4))
         check_feed(db, states)
+
+
+def test_commits_that_aborted_before_several_checkpoints_stay_aborted(tmp_path: Path) -> None:
+    """Regression: a segment that is copied behind the floor got its aborted commits from the newest decision record
+    first, and they were searched as if in order."""
+    states = States()
+    with open_database(tmp_path / "db", cold=tmp_path / "tier") as db:
+        for number in range(12):
+            db.put(b"k%02d" % number, b"%d" % number)
+            conflict(db)
+            states[db.version] = dict(db.scan())
+            if number % 3 == 2:
+                db.checkpoint()
+        db.compact()
+        found = [change for since in states for change in db.watch(since=since, timeout=0)]
+        assert [change for change in found if b"lost" in change.changes] == []
 
 
 def test_the_thread_trims_what_a_compaction_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
