@@ -7,10 +7,12 @@ from typing import Final
 
 from logdb.cores.effects import CancelTimer, Effect, ProtocolViolation, Send, SetTimer
 from logdb.log.multipaxos.config import ReplicaConfig
-from logdb.log.multipaxos.messages import Copying, Pull, Pulled
+from logdb.log.multipaxos.messages import Copying, Pull, Pulled, ReadFailed
 from logdb.log.multipaxos.record_store import RecordStore
 
 COPY: Final = "multipaxos.copy"
+MAX_DOUBLINGS: Final = 6
+"""The pause before a request is repeated doubles this often: a response is large, and may take long."""
 
 
 class RecordCopier:
@@ -22,6 +24,7 @@ class RecordCopier:
         self._others = [replica for replica in config.replicas if replica != config.address]
         self._turn = rng.randrange(len(config.replicas))
         self._number = rng.getrandbits(62)
+        self._requested = self._requested_at = self._doublings = 0
         self._oldest = 1
         self._awaited = 0
         self.is_complete = True
@@ -41,11 +44,18 @@ class RecordCopier:
         first, end = gap
         for replica in self._others:
             self._out.append(Send(replica, Copying(end - first)))
-        self._number += 1
+        self._out.append(SetTimer(COPY, now + self._config.copy_ns))
+        if first != self._requested:
+            self._number += 1
+        elif now >= self._requested_at + (self._config.copy_ns << self._doublings):
+            self._turn += 1
+            self._doublings = min(MAX_DOUBLINGS, self._doublings + 1)
+        else:
+            return
+        self._requested, self._requested_at = first, now
         if self._others:
             peer = self._others[self._turn % len(self._others)]
             self._out.append(Send(peer, Pull(self._number, first, None, self._config.batch_bytes)))
-        self._out.append(SetTimer(COPY, now + self._config.copy_ns))
 
     def _finish(self, now: int) -> None:
         """Complete the copy, in which no record is missing, as soon as the copied records are durable."""
@@ -67,6 +77,7 @@ class RecordCopier:
             raise ProtocolViolation(f"MPX-5: {len(message.records)} records for {message.first} to {message.end - 1}")
         records = [(tag, payload) for _, _, tag, payload in message.records[: end - first]]
         self._store.store(first, records)
+        self._doublings = max(0, self._doublings - 1)
         self._awaited = first + len(records)
 
     def on_persisted(self, now: int) -> None:
@@ -75,7 +86,12 @@ class RecordCopier:
             self._awaited = 0
             self._ask(now)
 
+    def on_failed(self, message: ReadFailed) -> None:
+        """The replica does not have these records: the next timer sends the request to another one."""
+        if message.request == self._number:
+            self._doublings = 0
+
     def on_timer(self, now: int) -> None:
-        """No records have arrived in time: send the request to another replica."""
-        self._turn += 1
+        """Report that records are missing. If none have arrived in time, send the request to another replica, under its
+        number: the response to each attempt counts."""
         self._ask(now)

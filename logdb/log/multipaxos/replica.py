@@ -390,7 +390,8 @@ class MultiPaxosReplica:
             self.copier.on_pulled(message, now)
 
     def _read_failed(self, message: ReadFailed, sender: Address, now: int) -> None:
-        """Ignored: the copier sends its request to another replica when its timer expires."""
+        if sender in self.config.replicas:
+            self.copier.on_failed(message)
 
     def _copies(self, message: Copying, sender: Address, now: int) -> None:
         if sender in self.config.replicas:

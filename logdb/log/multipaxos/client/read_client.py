@@ -22,6 +22,7 @@ from logdb.log.multipaxos.messages import (
     TimeResponse,
 )
 from logdb.log.multipaxos.records import unwrap
+from logdb.log.requests import transfer_ns
 
 LOCAL_ATTEMPTS: Final = 4
 """A request that waits for records at the replica on the client's node is sent to another one with every fourth
@@ -127,9 +128,9 @@ class ReadClient:
         elif gsn < self.oldest:
             context.answer(call, Trimmed(gsn, self.oldest))
         else:
-            self._ask(number, gsn, lambda result: context.answer(call, result))
+            self._ask(number, gsn, lambda result: context.answer(call, result), request.size)
 
-    def _ask(self, number: int, gsn: int, then: Callable[[LogRecord | Exception], None]) -> None:
+    def _ask(self, number: int, gsn: int, then: Callable[[LogRecord | Exception], None], size: int = 0) -> None:
         source = RecordSource(self._context, self._tracker)
 
         def answered(answer: ReadResponse | ReadFailed, sender: Address) -> int | None:
@@ -146,7 +147,7 @@ class ReadClient:
             then(result)
             return None
 
-        self._requests.send(number, ReadRequest(number, gsn), source.where(), answered)
+        self._requests.send(number, ReadRequest(number, gsn), source.where(), answered, transfer_ns(size))
 
     # ---- times
 
