@@ -200,3 +200,23 @@ def test_a_read_returns_to_a_replica_whose_stream_was_lost() -> None:
             else:
                 stage.give(to, ReadFailed(request.request, ReadError.MISSING, 1, "", ""))
     assert stage.answers[call].payload == b"record"
+
+
+def test_records_behind_a_full_window_are_sent_when_the_others_are_in_the_log() -> None:
+    """They were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
+    and a leader orders the others without them."""
+    stage = Stage()
+    records = [(1, bytes([number]) * (3 << 20)) for number in range(5)]
+    append = stage.call(calls.Append(records))
+    sent: list[tuple[int, bytes]] = []
+    while found := stage.take(AppendRequest):
+        ((leader, request),) = found
+        assert (request.sequence, request.settled, len(request.records)) == (len(sent) + 1, 1, min(2, 5 - len(sent)))
+        sent += request.records
+        stage.acknowledge(leader, request, 10 * request.sequence)
+        stage.acknowledge(leader, request, 10 * request.sequence)
+        assert (append in stage.answers) == (len(sent) == 5)
+    assert sent == records
+    assert stage.answers[append] == calls.AppendResult([10, 11, 30, 31, 50], [1] * 5)
+    _, next_ = stage.append()
+    assert (next_.sequence, next_.settled) == (6, 6)
