@@ -7,7 +7,7 @@ The records of an append that is larger than the window are sent one window afte
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
@@ -96,8 +96,8 @@ class AppendClient:
         self._context, self._tracker = context, tracker
         self.numbers = SequenceNumbers()
         self.buffered = 0
-        self._outside: deque[PendingAppend] = deque()
-        self._collected: deque[PendingAppend] = deque()
+        self._outside: OrderedDict[PendingAppend, None] = OrderedDict()
+        self._collected: OrderedDict[PendingAppend, None] = OrderedDict()
         self._collected_bytes = 0
         self._flight: dict[int, Batch] = {}
         self._strays: dict[int, Batch] = {}
@@ -122,17 +122,17 @@ class AppendClient:
             context.answer(call, calls.AppendResult([], []))
         else:
             self._open[call] = append
-            self._outside.append(append)
+            self._outside[append] = None
             self._let_in()
 
     def _let_in(self) -> None:
         while self._outside:
-            append = self._outside[0]
+            append = next(iter(self._outside))
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
                 return
-            self._outside.popleft()
+            del self._outside[append]
             self.buffered += append.size
-            self._collected.append(append)
+            self._collected[append] = None
             self._collected_bytes += append.size
             self._send_collected()
 
@@ -144,9 +144,9 @@ class AppendClient:
             self._answer(append, AppendUnknown("no answer came before the deadline", append_id))
             return
         if append in self._outside:
-            self._outside.remove(append)
+            del self._outside[append]
         else:
-            self._collected.remove(append)
+            del self._collected[append]
             self._collected_bytes -= append.size
             self.buffered -= append.size
         self._answer(append, Unavailable("no server took the records before the deadline"))
@@ -183,8 +183,11 @@ class AppendClient:
     def _launch(self) -> None:
         appends: list[PendingAppend] = []
         size = 0
-        while self._collected and (not appends or size + self._collected[0].size <= self._context.config.batch_bytes):
-            append = self._collected.popleft()
+        while self._collected:
+            append = next(iter(self._collected))
+            if appends and size + append.size > self._context.config.batch_bytes:
+                break
+            del self._collected[append]
             size += append.size
             appends.append(append)
         self._collected_bytes -= size
