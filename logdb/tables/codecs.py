@@ -48,12 +48,14 @@ class Json:
     format = "json"
 
     def encode(self, value: Any) -> bytes:
-        """The JSON of `value`, in UTF-8. Raises TypeError, and ValueError for nan, infinities, and what is nested too
-        deeply."""
+        """The JSON of `value`, in UTF-8. Raises TypeError, and ValueError for nan, infinities, what is nested too
+        deeply, and a dictionary of which two keys have the same text, such as 1 and "1"."""
         try:
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+            data = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
+        _check_names(value)
+        return data
 
     def decode(self, data: bytes) -> Any:
         """The value of the JSON `data`. Raises ValueError, also for what `encode` refuses."""
@@ -143,6 +145,29 @@ def _json_value(data: bytes, **hooks: Any) -> Any:
         return json.loads(data, **hooks)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+_CONTAINERS: Final = (dict, list, tuple)
+
+
+def _check_names(value: Any) -> None:
+    """Raise ValueError for a dictionary whose JSON would have a name twice. `value`: what has a JSON."""
+    left: list[Any] = [[value]]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            kinds = set(map(type, one))
+            if len(kinds) > 1 and str in kinds:
+                keys: dict[str, Any] = {}
+                for key in one:
+                    (name,) = json.loads(json.dumps({key: None}))
+                    if name in keys:
+                        raise ValueError(
+                            f"the keys {keys[name]!r:.100} and {key!r:.100} of one dictionary are equal in JSON"
+                        )
+                    keys[name] = key
+            one = one.values()
+        left += [inner for inner in one if isinstance(inner, _CONTAINERS)]
 
 
 def _refuse_number(text: str) -> NoReturn:

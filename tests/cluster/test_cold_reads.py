@@ -41,7 +41,8 @@ from logdb.errors import Corruption, Unavailable
 from logdb.log import requests as log_calls
 from logdb.node import cold_store
 from logdb.node.cold_store import DiskMap, PlacedSegments
-from logdb.store.records import VALUE, Place, decode_commit, digest
+from logdb.store.limits import MAX_VALUE_BYTES
+from logdb.store.records import PLACE, VALUE, Place, decode_commit, digest
 from logdb.wire.codec import encode
 from tests.harness.cold_tiers import Tier, compact
 from tests.harness.mapping_histories import LARGE, write
@@ -371,6 +372,20 @@ def test_a_commit_of_many_small_values_comes_in_parts(tmp_path: Path) -> None:
     page = client.answers[1]
     found = [(one.version, decode_commit(one.record, one.version).writes) for one in page.commits]
     assert found == [(1, {b"k": b"1"}), (2, many), (3, {b"k": b"3"})]
+
+
+def test_a_commit_that_is_larger_than_any_value_comes_in_parts() -> None:
+    """A record may have 64 KiB more: it seemed to be damaged."""
+    record = bytes(MAX_VALUE_BYTES + 1_000)
+    client = Client(servers=("m1",))
+    client.handle(Call(1, calls.ColdCommits(0)))
+    ((_, read),) = client.reads()
+    place = PLACE.pack(1, COLD_SHARD, len(record), digest(record))
+    client.answer(read.number, 9, messages.CommitPage((messages.ColdCommit(9, 1, b"", place),), 10, False))
+    for part in (record[:MAX_VALUE_BYTES], record[MAX_VALUE_BYTES:]):
+        ((_, read),) = client.reads()
+        client.answer(read.number, 9, messages.ValuePart(part))
+    assert client.answers[1].commits[0].record == record
 
 
 def test_a_large_value_that_is_another_one_is_not_returned() -> None:

@@ -153,6 +153,20 @@ def test_a_value_that_the_format_lacks_is_refused(codec: Any, value: Any) -> Non
         codec.encode(value)
 
 
+@pytest.mark.parametrize("keys", [(1, "1"), ("1", 1), (True, "true"), (None, "null"), ("0.5", 0.5), (2, "a", "2")])
+@pytest.mark.parametrize("where", [lambda row: row, lambda row: {"a": [1, row]}, lambda row: [{"b": (row,)}, {}]])
+def test_keys_that_are_one_name_in_json_are_refused(keys: tuple[Any, ...], where: Any) -> None:
+    """The row was stored with a name twice, and lost a value when it was read."""
+    named = [key for key in keys if key != "a"]
+    with pytest.raises(ValueError, match=f"the keys {named[0]!r} and {named[1]!r} of one dictionary"):
+        Json().encode(where(dict.fromkeys(keys, 0)))
+
+
+@pytest.mark.parametrize("value", [{1: 0, "2": 0, None: [{}]}, {True: 0, "1": 0}, "1", 1, None, [], ["1", 1]])
+def test_values_with_different_names_have_a_json(value: Any) -> None:
+    assert Json().decode(Json().encode(value)) in (value, {"1": 0, "2": 0, "null": [{}]}, {"true": 0, "1": 0})
+
+
 NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 times = st.datetimes(timezones=st.just(dt.UTC)) | st.just(NOON)
 like_times = st.sampled_from([b"\xd7\xff\0\0\0\x07", b"\x08\xff\xff", b"\x0c\xff\0\0\0\x01\xd7\xff", b"\xff" * 9])

@@ -22,7 +22,7 @@ from logdb.cores.context import ClientContext
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
-from logdb.store.records import PIN, VALUE, Place, Value, encode_pin
+from logdb.store.records import PIN, PLACE, VALUE, Place, Value, encode_pin
 
 
 class PendingRead:
@@ -243,7 +243,8 @@ class ReadClient:
         def on_page(_: int, page: messages.CommitPage) -> None:
             for at, commit in enumerate(page.commits):
                 if commit.place:
-                    self._fetch_cold(pending, Place.unpack(commit.place), partial(on_record, page, at))
+                    place = Place(*PLACE.unpack(commit.place))  # a record may be longer than any value
+                    self._fetch_cold(pending, place, partial(on_record, page, at))
                     return
             self._context.answer(call, page)
 

@@ -12,12 +12,6 @@ MAX_PULL_BYTES: Final = 16 << 20
 """Maximum size of a requested answer; larger requests are rejected."""
 
 
-def _append(message: m.AppendRequest) -> list[m.AppendRequest]:
-    half = len(message.records) // 2
-    first, rest = message.records[:half], message.records[half:]
-    return [message._replace(records=first), message._replace(sequence=message.sequence + half, records=rest)]
-
-
 def _pulled(message: m.Pulled) -> list[m.Pulled]:
     records = message.records[: len(message.records) // 2]
     return [message._replace(end=message.records[len(records)].lsn, records=records)]
@@ -40,7 +34,7 @@ WIRE: Final = Wire(
         m.Pulled: Batch.NUMBERED,
     },
     field_converters={(m.Pull, "max_bytes"): (_checked_pull, _checked_pull)},
-    splits={m.AppendRequest: ("records", _append), m.Pulled: ("records", _pulled)},
+    splits={m.Pulled: ("records", _pulled)},
     sliced_fields={m.AppendStatusRequest: "sequences"},
     client_accepts=frozenset(
         {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from functools import cache
 from struct import Struct
 from typing import Final
 
@@ -41,6 +42,9 @@ MAX_PAYLOAD_BYTES: Final = 1 << 30
 
 PART_BYTES: Final = 256 << 10
 """The checksum of a longer payload is verified in parts of this size."""
+
+BLOCK_BYTES: Final = 4 << 10
+"""A search for frames keeps one checksum for each block of this size."""
 
 MAX_OFFSET: Final = (1 << 32) - 1
 
@@ -92,6 +96,51 @@ def _multiplied(a: int, b: int) -> int:
         b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
         bit >>= 1
     return product
+
+
+@cache
+def _shifts(power: int) -> tuple[list[int], ...]:
+    """Of each byte of a CRC32C, the lowest first: its multiple by x^(8 * 2^power), for each of its 256 values."""
+    factor = _ONE >> 1
+    for _ in range(power + 3):
+        factor = _multiplied(factor, factor)
+    tables = []
+    for shift in range(0, 32, 8):
+        table = [0] * 256
+        for byte in range(1, 256):
+            low = byte & -byte
+            table[byte] = table[byte ^ low] ^ (table[low] or _multiplied(factor, byte << shift))
+        tables.append(table)
+    return tuple(tables)
+
+
+class _Checksums:
+    """The CRC32C of any parts of `data` behind `start`, each in a time that does not depend on its length."""
+
+    def __init__(self, data: Readable, start: int) -> None:
+        self._data, self._start = data, start
+        self._blocks = [0]
+
+    def of(self, first: int, end: int) -> int:
+        """The CRC32C of the bytes from `first` to `end` - 1."""
+        if end - first <= 4 * BLOCK_BYTES:
+            return int(value(self._data[first:end]))
+        crc, left, power = self._before(first), end - first, 0
+        while left:
+            if left & 1:
+                a, b, c, d = _shifts(power)
+                crc = a[crc & 255] ^ b[crc >> 8 & 255] ^ c[crc >> 16 & 255] ^ d[crc >> 24]
+            left >>= 1
+            power += 1
+        return crc ^ self._before(end)
+
+    def _before(self, end: int) -> int:
+        """The CRC32C of the bytes from `start` to `end` - 1."""
+        blocks, (whole, rest) = self._blocks, divmod(end - self._start, BLOCK_BYTES)
+        while len(blocks) <= whole:
+            at = self._start + len(blocks) * BLOCK_BYTES
+            blocks.append(extend(blocks[-1], self._data[at - BLOCK_BYTES : at]))
+        return int(extend(blocks[whole], self._data[end - rest : end]))
 
 
 def read_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> LogRecord | None:
@@ -170,9 +219,10 @@ def contains_frame(data: Readable, limit: int, base: int, salt: int) -> bool:
 def _frames_anywhere(data: Readable, start: int, limit: int, lsn: int, salt: int) -> Iterator[tuple[int, int, int]]:
     """(offset, distance of its sequence number from `lsn`, its `unsynced`) of everything that may be a frame.
 
-    The sequence number is computed from the checksum; the frame is valid if that number is possible at its offset.
+    The sequence number is computed from the checksum; the frame is valid if that number is possible at its offset. The
+    bytes may be a value that is full of magics, and the frames that they claim long.
     """
-    at = start - 1
+    at, checksums = start - 1, _Checksums(data, start)
     while (at := data.find(FRAME_MAGIC, at + 1, limit)) != -1:
         head = data[at : at + FRAME_BYTES]
         if len(head) < FRAME_BYTES:
@@ -180,7 +230,7 @@ def _frames_anywhere(data: Readable, start: int, limit: int, lsn: int, salt: int
         _, checksum, length, unsynced, _, _ = FRAME.unpack(head)
         end = at + FRAME_BYTES + length
         if end <= limit:
-            yield at, (value(data[at + BODY_AT : end]) ^ checksum ^ salt) - lsn & LOW_HALF, unsynced
+            yield at, (checksums.of(at + BODY_AT, end) ^ checksum ^ salt) - lsn & LOW_HALF, unsynced
 
 
 def store_header(base: int, log_id: bytes) -> bytes:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
 from logdb.cores.effects import MILLISECOND, SECOND
 from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, Trimmed
+from logdb.log.multipaxos.client import append_client
 from logdb.log.multipaxos.client.log_client import MultiPaxosClient
 from logdb.log.multipaxos.messages import (
     AppendRefused,
@@ -27,12 +30,12 @@ from logdb.log.requests import ClientConfig
 from tests.harness.script import Script
 
 REPLICAS = ("r1", "r2", "r3")
-CONFIG = ClientConfig("client", REPLICAS, coalesce_calls=False)
 
 
 class Stage(Script):
-    def __init__(self) -> None:
-        super().__init__(lambda journals: MultiPaxosClient(CONFIG, journals, random.Random(1)), now=1_000 * SECOND)
+    def __init__(self, **config: int) -> None:
+        set_ = ClientConfig("client", REPLICAS, coalesce_calls=False, **config)
+        super().__init__(lambda journals: MultiPaxosClient(set_, journals, random.Random(1)), now=1_000 * SECOND)
 
     def append(self) -> tuple[str, AppendRequest]:
         """A new append: the replica that gets it, and its request."""
@@ -200,3 +203,43 @@ def test_a_read_returns_to_a_replica_whose_stream_was_lost() -> None:
             else:
                 stage.give(to, ReadFailed(request.request, ReadError.MISSING, 1, "", ""))
     assert stage.answers[call].payload == b"record"
+
+
+def test_records_behind_a_full_window_are_sent_when_the_others_are_in_the_log() -> None:
+    """They were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
+    and a leader orders the others without them."""
+    stage = Stage()
+    records = [(1, bytes([number]) * (3 << 20)) for number in range(5)]
+    append = stage.call(calls.Append(records))
+    sent: list[tuple[int, bytes]] = []
+    while found := stage.take(AppendRequest):
+        ((leader, request),) = found
+        assert (request.sequence, request.settled, len(request.records)) == (len(sent) + 1, 1, min(2, 5 - len(sent)))
+        sent += request.records
+        stage.acknowledge(leader, request, 10 * request.sequence)
+        stage.acknowledge(leader, request, 10 * request.sequence)
+        assert (append in stage.answers) == (len(sent) == 5)
+    assert sent == records
+    assert stage.answers[append] == calls.AppendResult([10, 11, 30, 31, 50], [1] * 5)
+    _, next_ = stage.append()
+    assert (next_.sequence, next_.settled) == (6, 6)
+
+
+def test_an_append_that_expires_is_compared_with_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 that expired together took a client seconds. Half of them have room in its buffer, one is sent."""
+    compared = []
+
+    class Counted(append_client.PendingAppend):
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return self is other
+
+        __hash__ = object.__hash__
+
+    monkeypatch.setattr(append_client, "PendingAppend", Counted)
+    stage = Stage(window_bytes=1, buffer_bytes=100 * 33)
+    for number in range(200):
+        stage.call(calls.Append([(1, b"x")], deadline=stage.now + MILLISECOND - number))
+    stage.wait(2 * MILLISECOND)
+    assert len(stage.answers) == 200
+    assert len(compared) < 10 * 200

@@ -11,6 +11,7 @@ from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, NotOfThisShard
 from logdb.log.policies import ByRecord, Fixed, Nearest
+from logdb.log.scalog.client import appends
 from logdb.log.scalog.messages import (
     Append,
     AppendStatus,
@@ -134,6 +135,26 @@ def test_appends_beyond_the_buffer_wait_for_admission() -> None:
             stage.acknowledge(to, append, append.sequence)
         stage.wait(MILLISECOND)
     assert [stage.answers[call].gsns for call in waiting] == [[n, n + 1] for n in range(1, 13, 2)]
+
+
+def test_an_append_that_expires_is_compared_with_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 that expired together took a client seconds. Half of them are admitted."""
+    compared = []
+
+    class Counted(appends.PendingAppend):
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return self is other
+
+        __hash__ = object.__hash__
+
+    monkeypatch.setattr(appends, "PendingAppend", Counted)
+    stage = one_segment(buffer_bytes=100 * 33)
+    for number in range(200):
+        stage.call(calls.Append([(1, b"x")], deadline=stage.now + MILLISECOND - number))
+    stage.wait(2 * MILLISECOND)
+    assert len(stage.answers) == 200
+    assert len(compared) < 10 * 200
 
 
 def test_a_large_append_is_sent_chunk_by_chunk() -> None:

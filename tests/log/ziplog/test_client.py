@@ -12,6 +12,7 @@ from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown, LogRecord, NotOfThisShard, Trimmed
 from logdb.log.requests import END, ClientConfig
+from logdb.log.ziplog.client import inserts
 from logdb.log.ziplog.client.log_client import ZiplogClient
 from logdb.log.ziplog.messages import (
     NO_VIEW,
@@ -44,8 +45,8 @@ TRIMMED_AWAY = NO_VIEW._replace(version=3, next_shard=2, set_version=2, oldest=9
 class Client:
     """A client of one replica of the MMS. Its messages wait in `sent` until the test answers them."""
 
-    def __init__(self) -> None:
-        self.core = ZiplogClient(ClientConfig("me", ("o1",), coalesce_calls=False), {}, Random(1))
+    def __init__(self, **config: int) -> None:
+        self.core = ZiplogClient(ClientConfig("me", ("o1",), coalesce_calls=False, **config), {}, Random(1))
         self.now, self.calls = 0, 0
         self.sent: list[Send] = []
         self.results: dict[int, object] = {}
@@ -439,3 +440,49 @@ def test_the_tail_without_shards_waits_for_those_that_have_left() -> None:
     client.wait()
     client.configure(view._replace(version=4, shards=(left._replace(is_drained=True),)))
     assert client.results[tail] == 8
+
+
+@pytest.mark.parametrize("is_routed", [True, False], ids=["in a full window", "without a shard"])
+def test_an_append_that_expires_looks_at_no_other_one(monkeypatch: pytest.MonkeyPatch, is_routed: bool) -> None:
+    """20,000 that expired together took a client 9 s."""
+    looks = []
+
+    class Counted(inserts.Chunk):
+        @property
+        def append(self) -> inserts.PendingAppend:
+            looks.append(self)
+            return self.of
+
+        @append.setter
+        def append(self, append: inserts.PendingAppend) -> None:
+            self.of = append
+
+    monkeypatch.setattr(inserts, "Chunk", Counted)
+    client = Client(window_bytes=1)
+    for number in range(200):
+        client.call(calls.Append([(1, b"x")], deadline=MILLISECOND + number, after=0))
+    if is_routed:
+        client.configure(WITH_SHARD)
+    looks.clear()
+    client.wait()
+    assert len(client.results) == 200
+    assert len(looks) < 10 * 200
+
+
+def test_an_append_that_expires_outside_is_compared_with_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    class Counted(inserts.PendingAppend):
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return self is other
+
+        __hash__ = object.__hash__
+
+    monkeypatch.setattr(inserts, "PendingAppend", Counted)
+    client = Client(buffer_bytes=100 * 33)
+    for number in range(200):
+        client.call(calls.Append([(1, b"x")], deadline=MILLISECOND - number, after=0))
+    client.wait()
+    assert len(client.results) == 200
+    assert len(compared) < 10 * 200

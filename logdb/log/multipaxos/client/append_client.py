@@ -2,11 +2,12 @@
 
 If no batch is in flight, one is sent at once, with all records appended at the same moment. Otherwise records are
 collected until a response arrives, the linger time has passed, or they fill a batch; at most the window is in flight.
+The records of an append that is larger than the window are sent one window after another.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
@@ -37,14 +38,15 @@ sent when a leader has answered."""
 
 class PendingAppend:
     """An open append. `first`: its first sequence number, 0 until it is sent. `gsns`: the GSNs of its records, 0 while
-    unknown. `left`: number of records without a GSN. `waiting`: calls that wait for its outcome."""
+    unknown. `left`: number of records without a GSN. `sent`: number of records in batches so far. `waiting`: calls that
+    wait for its outcome."""
 
-    __slots__ = ("call", "first", "gsns", "left", "records", "size", "waiting")
+    __slots__ = ("call", "first", "gsns", "left", "records", "sent", "size", "waiting")
 
     def __init__(self, call: int, records: Sequence[Record]) -> None:
         self.call, self.records = call, records
         self.size = record_bytes(records)
-        self.first = 0
+        self.first = self.sent = 0
         self.gsns = [0] * len(records)
         self.left = len(records)
         self.waiting: tuple[int, ...] = ()
@@ -55,23 +57,16 @@ class PendingAppend:
 
 
 class Batch:
-    """Appends in flight in one message. `left`: number of records that are not acknowledged. `sent_to`: the replica."""
+    """Appends in flight in one message, or a part of one. `size`: of its records in bytes. `left`: number of records
+    that are not acknowledged. `sent_to`: the replica."""
 
     __slots__ = ("appends", "attempts", "count", "left", "records", "resend_at", "sent_to", "sequence", "size")
 
-    def __init__(self, sequence: int, appends: list[PendingAppend]) -> None:
-        self.sequence, self.appends = sequence, appends
-        self.records = appends[0].records if len(appends) == 1 else [it for one in appends for it in one.records]
-        self.size = sum([append.size for append in appends])
-        self.count = self.left = len(self.records)
+    def __init__(self, sequence: int, appends: list[PendingAppend], records: Sequence[Record], size: int) -> None:
+        self.sequence, self.appends, self.records, self.size = sequence, appends, records, size
+        self.count = self.left = len(records)
         self.attempts = self.resend_at = 0
         self.sent_to: Address = ""
-
-    def open_runs(self) -> tuple[tuple[int, int], ...]:
-        """(first number, count) of the records that are not acknowledged."""
-        if self.left == self.count:
-            return ((self.sequence, self.count),)
-        return merged([(n, 1) for one in self.appends for n, gsn in enumerate(one.gsns, one.first) if not gsn])
 
 
 class OutcomeSearch:
@@ -101,8 +96,8 @@ class AppendClient:
         self._context, self._tracker = context, tracker
         self.numbers = SequenceNumbers()
         self.buffered = 0
-        self._outside: deque[PendingAppend] = deque()
-        self._collected: deque[PendingAppend] = deque()
+        self._outside: OrderedDict[PendingAppend, None] = OrderedDict()
+        self._collected: OrderedDict[PendingAppend, None] = OrderedDict()
         self._collected_bytes = 0
         self._flight: dict[int, Batch] = {}
         self._strays: dict[int, Batch] = {}
@@ -127,17 +122,17 @@ class AppendClient:
             context.answer(call, calls.AppendResult([], []))
         else:
             self._open[call] = append
-            self._outside.append(append)
+            self._outside[append] = None
             self._let_in()
 
     def _let_in(self) -> None:
         while self._outside:
-            append = self._outside[0]
+            append = next(iter(self._outside))
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
                 return
-            self._outside.popleft()
+            del self._outside[append]
             self.buffered += append.size
-            self._collected.append(append)
+            self._collected[append] = None
             self._collected_bytes += append.size
             self._send_collected()
 
@@ -149,9 +144,9 @@ class AppendClient:
             self._answer(append, AppendUnknown("no answer came before the deadline", append_id))
             return
         if append in self._outside:
-            self._outside.remove(append)
+            del self._outside[append]
         else:
-            self._collected.remove(append)
+            del self._collected[append]
             self._collected_bytes -= append.size
             self.buffered -= append.size
         self._answer(append, Unavailable("no server took the records before the deadline"))
@@ -188,8 +183,11 @@ class AppendClient:
     def _launch(self) -> None:
         appends: list[PendingAppend] = []
         size = 0
-        while self._collected and (not appends or size + self._collected[0].size <= self._context.config.batch_bytes):
-            append = self._collected.popleft()
+        while self._collected:
+            append = next(iter(self._collected))
+            if appends and size + append.size > self._context.config.batch_bytes:
+                break
+            del self._collected[append]
             size += append.size
             appends.append(append)
         self._collected_bytes -= size
@@ -197,9 +195,29 @@ class AppendClient:
         for append in appends:
             append.first = number
             number += len(append.records)
-        batch = Batch(sequence, appends)
-        self._flight[sequence] = batch
-        self._flight_bytes += size
+        if len(appends) == 1 and size > self._context.config.window_bytes:
+            self._launch_part(appends[0])
+        else:
+            records = appends[0].records if len(appends) == 1 else [it for one in appends for it in one.records]
+            self._fly(Batch(sequence, appends, records, size))
+
+    def _launch_part(self, append: PendingAppend) -> None:
+        """Send the next records of an append, as many as the window allows. Those behind them follow when these are in
+        the log: of several large messages a stream may lose the first, and a leader would order the others alone."""
+        size, count = 0, 0
+        for record in islice(append.records, append.sent, None):
+            size += record_bytes((record,))
+            if count and size > self._context.config.window_bytes:
+                break
+            count += 1
+        records = append.records[append.sent : append.sent + count]
+        batch = Batch(append.first + append.sent, [append], records, record_bytes(records))
+        append.sent += count
+        self._fly(batch)
+
+    def _fly(self, batch: Batch) -> None:
+        self._flight[batch.sequence] = batch
+        self._flight_bytes += batch.size
         self._send(batch)
 
     def _send(self, batch: Batch) -> None:
@@ -285,7 +303,10 @@ class AppendClient:
                 del self._flight[batch.sequence]
                 self._strays.pop(batch.sequence, None)
                 self._flight_bytes -= batch.size
-                self.numbers.close(batch.sequence)
+                if 0 < batch.appends[0].sent < len(batch.appends[0].records):
+                    self._launch_part(batch.appends[0])
+                else:
+                    self.numbers.close(batch.appends[0].first)
 
     def _place(self, append: PendingAppend, start: int, gsns: range) -> int:
         """Store GSNs of an append, and answer it when it has all. Returns the number of new GSNs."""

@@ -7,7 +7,7 @@ larger than a batch. A chunk is sent when the one before it is in the log, so a 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -134,7 +134,7 @@ class AppendClient:
         self.numbers = SequenceNumbers()
         self.appenders: dict[int, SegmentAppender] = {}
         self.buffered = 0
-        self._queued: deque[PendingAppend] = deque()
+        self._queued: OrderedDict[PendingAppend, None] = OrderedDict()
         self._is_admitting = False
         self._unassigned: list[Chunk] = []
         self._drawn: dict[int | None, int] = {}
@@ -156,7 +156,7 @@ class AppendClient:
         self._open[call] = append
         if context.now - self._ordering_client.refreshed_at > context.config.view_age_ns:
             self._ordering_client.refresh()
-        self._queued.append(append)
+        self._queued[append] = None
         self._admit()
 
     def _admit(self) -> None:
@@ -166,10 +166,10 @@ class AppendClient:
             return
         self._is_admitting = True
         while self._queued:
-            append = self._queued[0]
+            append = next(iter(self._queued))
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
                 break
-            self._queued.popleft()
+            del self._queued[append]
             self.buffered += append.size
             self._split(append)
         self._is_admitting = False
@@ -212,7 +212,7 @@ class AppendClient:
     def _expired(self, append: PendingAppend) -> None:
         """The deadline has passed. Records that were sent are not given up: their numbers must get results."""
         if append in self._queued:
-            self._queued.remove(append)
+            del self._queued[append]
         if append.sent:
             error = AppendUnknown("no answer came before the deadline", append.id(self._context.client))
             self._keep_unknown(error.append_id, append)

@@ -6,8 +6,8 @@ log; the others are inserted again, under the same numbers (ZIP-5).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -42,10 +42,12 @@ MAX_HELD: Final = 100_000
 class PendingAppend:
     """An append under way. `numbers`, `gsns`, `shards`: of its records, 0 until they are known. `left`: records that
     are not in the log yet. `refused`: those that cannot be. `is_lost`: no server can return the outcome of some.
-    `waiting`: calls that wait for its outcome."""
+    `waiting`: calls that wait for its outcome. `chunks`: the chunks that wait, each with its appender, None while no
+    shard takes it."""
 
     __slots__ = (
         "call",
+        "chunks",
         "gsns",
         "is_lost",
         "is_over",
@@ -68,6 +70,7 @@ class PendingAppend:
         self.left, self.refused = len(records), 0
         self.is_lost = self.is_over = False
         self.waiting: tuple[int, ...] = ()
+        self.chunks: dict[Chunk, ShardAppender | None] = {}
 
     def id(self, client: int) -> AppendId:
         """The id of the append."""
@@ -146,7 +149,7 @@ class ShardAppender:
     __slots__ = ("collected", "collected_bytes", "flight_bytes", "linger")
 
     def __init__(self) -> None:
-        self.collected: deque[Chunk] = deque()
+        self.collected: OrderedDict[Chunk, None] = OrderedDict()
         self.collected_bytes = self.flight_bytes = 0
         self.linger: Timer
 
@@ -178,10 +181,10 @@ class InsertClient:
         self._context, self._mms, self._frontiers = context, mms, frontiers
         self.policy = context.config.policy
         self.buffered = 0
-        self._outside: deque[tuple[PendingAppend, int | None]] = deque()
+        self._outside: OrderedDict[PendingAppend, int | None] = OrderedDict()
         self._is_admitting = False
         self._appenders: dict[int, ShardAppender] = {}
-        self._unroutable: list[Chunk] = []
+        self._unroutable: OrderedDict[Chunk, None] = OrderedDict()
         self._open: dict[int, Batch] = {}
         self._numbers: deque[int] = deque()
         self._unsettled: set[int] = set()
@@ -206,7 +209,7 @@ class InsertClient:
             context.answer(call, calls.AppendResult([], []))
             return
         self._appends[call] = append
-        self._outside.append((append, request.after))
+        self._outside[append] = request.after
         self._let_in()
 
     def _let_in(self) -> None:
@@ -216,10 +219,10 @@ class InsertClient:
             return
         self._is_admitting = True
         while self._outside:
-            append, after = self._outside[0]
+            append, after = next(iter(self._outside.items()))
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
                 break
-            self._outside.popleft()
+            del self._outside[append]
             self.buffered += append.size
             if after is not None:
                 self._split(append, Floor(after, 0, 0))
@@ -269,14 +272,16 @@ class InsertClient:
 
     def _drop_unsent(self, append: PendingAppend) -> None:
         """Send no more records of an append that has ended."""
-        for entry in [one for one in self._outside if one[0] is append]:
-            self._outside.remove(entry)
+        if append in self._outside:
+            del self._outside[append]
             append.size = 0
-        for appender in self._appenders.values():
-            for chunk in [one for one in appender.collected if one.append is append and not self._was_sent(one)]:
-                appender.collected.remove(chunk)
+        for chunk, appender in [one for one in append.chunks.items() if not self._was_sent(one[0])]:
+            del append.chunks[chunk]
+            if appender is None:
+                del self._unroutable[chunk]
+            else:
+                del appender.collected[chunk]
                 appender.collected_bytes -= chunk.size
-        self._unroutable = [one for one in self._unroutable if one.append is not append or self._was_sent(one)]
         unsent = append.numbers.count(0)
         append.left -= unsent
         append.refused += unsent
@@ -320,7 +325,7 @@ class InsertClient:
         else:
             chosen = self.policy.pick(numbers, self._round_trip, self._context.rng) if numbers else None
         if chosen is None:
-            self._unroutable.append(chunk)
+            self._unroutable[chunk] = append.chunks[chunk] = None
             if self._route_again.at is None:
                 self._ask_for_view()
             return
@@ -328,7 +333,8 @@ class InsertClient:
         if appender is None:
             appender = self._appenders[chosen] = ShardAppender()
             appender.linger = Timer(lambda: self._send_collected(chosen, lingered=True))
-        appender.collected.append(chunk)
+        appender.collected[chunk] = None
+        append.chunks[chunk] = appender
         appender.collected_bytes += chunk.size
         self._send_collected(chosen)
 
@@ -381,6 +387,13 @@ class InsertClient:
             self._answer(append, result)
         self._finish(append)
 
+    def _route_anew(self, chunks: Collection[Chunk]) -> None:
+        """Choose the shards of chunks that were removed from a queue. An append may end meanwhile."""
+        for chunk in chunks:
+            del chunk.append.chunks[chunk]
+        for chunk in chunks:
+            self._route(chunk)
+
     def _ask_for_view(self) -> None:
         if self._unroutable:
             self._mms.refresh()
@@ -388,9 +401,8 @@ class InsertClient:
 
     def on_view(self) -> None:
         """The configuration may have changed: route what could not be, and look after batches of views that ended."""
-        chunks, self._unroutable = self._unroutable, []
-        for chunk in chunks:
-            self._route(chunk)
+        chunks, self._unroutable = self._unroutable, OrderedDict()
+        self._route_anew(chunks)
         for batch in {id(one): one for one in self._open.values()}.values():
             config = self._mms.shard(batch.shard)
             if self._mms.is_removed(batch.shard):
@@ -422,11 +434,8 @@ class InsertClient:
                 return
             view = next((one for one in self._mms.accepting() if one.shard == shard), None)
             if view is None:
-                chunks = list(appender.collected)
-                appender.collected.clear()
-                appender.collected_bytes = 0
-                for chunk in chunks:
-                    self._route(chunk)
+                chunks, appender.collected, appender.collected_bytes = appender.collected, OrderedDict(), 0
+                self._route_anew(chunks)
                 return
             self._launch(appender, view)
         appender.linger.at = None
@@ -434,13 +443,16 @@ class InsertClient:
     def _launch(self, appender: ShardAppender, config: ShardConfig) -> None:
         chunks: list[Chunk] = []
         size = 0
-        is_again = self._was_sent(appender.collected[0])
+        is_again = False
         most = self._context.config.batch_bytes
-        while appender.collected and (not chunks or size + appender.collected[0].size <= most):
-            if chunks and (is_again or self._was_sent(appender.collected[0])):
+        while appender.collected:
+            chunk = next(iter(appender.collected))
+            if chunks and (size + chunk.size > most or is_again or self._was_sent(chunk)):
                 break
-            chunks.append(appender.collected.popleft())
-            size += chunks[-1].size
+            is_again = self._was_sent(chunk)
+            del appender.collected[chunk], chunk.append.chunks[chunk]
+            chunks.append(chunk)
+            size += chunk.size
         appender.collected_bytes -= size
         first = chunks[0]
         sequence = first.append.numbers[first.indexes[0]] if is_again else self._take(chunks)
