@@ -55,17 +55,31 @@ class PendingAppend:
 
 
 class Batch:
-    """Appends in flight in one message. `left`: number of records that are not acknowledged. `sent_to`: the replica."""
+    """Appends in flight in one message, or an append that is larger than the window. `left`: number of records that are
+    not acknowledged. `sent_to`: the replica; `sent`: the first number of the message."""
 
-    __slots__ = ("appends", "attempts", "count", "left", "records", "resend_at", "sent_to", "sequence", "size")
+    __slots__ = ("appends", "attempts", "count", "left", "records", "resend_at", "sent", "sent_to", "sequence", "size")
 
     def __init__(self, sequence: int, appends: list[PendingAppend]) -> None:
         self.sequence, self.appends = sequence, appends
         self.records = appends[0].records if len(appends) == 1 else [it for one in appends for it in one.records]
         self.size = sum([append.size for append in appends])
         self.count = self.left = len(self.records)
-        self.attempts = self.resend_at = 0
+        self.attempts = self.resend_at = self.sent = 0
         self.sent_to: Address = ""
+
+    def message(self, window: int) -> tuple[int, Sequence[Record]]:
+        """The first number and the records of the next message. Of an append that is larger than the window, those that
+        follow the acknowledged ones: a larger message would have to be split, and a leader might order a part before
+        the one in front of it."""
+        if self.size <= window or len(self.appends) > 1:
+            return self.sequence, self.records
+        first = self.appends[0].gsns.index(0)
+        end, size = first, 0
+        while end < self.count and (end == first or size + record_bytes((self.records[end],)) <= window):
+            size += record_bytes((self.records[end],))
+            end += 1
+        return self.sequence + first, self.records[first:end]
 
     def open_runs(self) -> tuple[tuple[int, int], ...]:
         """(first number, count) of the records that are not acknowledged."""
@@ -210,8 +224,8 @@ class AppendClient:
             self._wait(batch, context.config.answer_timeout_ns + transfer_ns(self._flight_bytes))
         else:  # it was silent, and may well be now
             self._wait(batch, context.backoff(3))
-        request = AppendRequest(context.client, batch.sequence, self.numbers.settled(), batch.records)
-        context.send(batch.sent_to, request)
+        batch.sent, records = batch.message(context.config.window_bytes)
+        context.send(batch.sent_to, AppendRequest(context.client, batch.sent, self.numbers.settled(), records))
 
     def _wait(self, batch: Batch, wait_ns: int) -> None:
         batch.resend_at = self._context.now + wait_ns
@@ -239,6 +253,8 @@ class AppendClient:
     def refused(self, answer: AppendRefused, sender: Address) -> None:
         """A replica has rejected a batch."""
         batch = self._flight.get(answer.sequence)
+        if batch is None:
+            batch = next((one for one in self._flight.values() if one.sent == answer.sequence), None)
         if batch is None or batch.sent_to != sender:
             return
         batch.sent_to = ""
@@ -286,6 +302,9 @@ class AppendClient:
                 self._strays.pop(batch.sequence, None)
                 self._flight_bytes -= batch.size
                 self.numbers.close(batch.sequence)
+            elif batch.message(self._context.config.window_bytes)[0] > batch.sent:
+                batch.attempts = 0
+                self._send(batch)
 
     def _place(self, append: PendingAppend, start: int, gsns: range) -> int:
         """Store GSNs of an append, and answer it when it has all. Returns the number of new GSNs."""
