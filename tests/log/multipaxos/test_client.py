@@ -68,6 +68,30 @@ def led_by(stage: Stage) -> str:
     return leader
 
 
+def test_records_behind_a_full_window_are_appended_when_the_others_are_in_the_log() -> None:
+    """All were in one message, which was split from 68 MiB on. A leader that had no room for a part, or a stream that
+    dropped it, did not keep the next one from being ordered before it."""
+    stage = Stage()
+    records = [(1, bytes([number]) * (3 << 20)) for number in range(5)]
+    call = stage.call(calls.Append(records))
+    appended: list[tuple[int, bytes]] = []
+    refusals = 0
+    while sent := stage.take(AppendRequest):
+        ((leader, request),) = sent
+        assert (request.sequence, len(request.records)) == (1 + len(appended), min(2, 5 - len(appended)))
+        if len(appended) == 2 and refusals < 2:
+            refusals += 1
+            other = next(replica for replica in REPLICAS if replica != leader)
+            stage.give(leader, AppendRefused(request.client, request.sequence, leader if refusals == 1 else other))
+            stage.wait(50 * MILLISECOND)
+        else:
+            appended += request.records
+            stage.acknowledge(leader, request, 10 * request.sequence)
+        assert (call in stage.answers) == (len(appended) == 5)
+    assert (appended, refusals) == (records, 2)
+    assert stage.answers[call] == calls.AppendResult([10, 11, 30, 31, 50], [1] * 5)
+
+
 def test_while_the_others_name_a_replica_that_has_ended_few_requests_go_there() -> None:
     """A request to such a replica waits for its next connection: it missed the new leader by half a second."""
     stage = Stage()

@@ -317,8 +317,8 @@ def test_a_new_member_is_synced_with_the_last_part_of_the_sessions() -> None:
     assert [script.core.state.log.sessions.find(client, 1) for client in (7, 8, 9)] == [700, 800, 900]
 
 
-def test_a_large_record_is_sent_again_when_its_backup_has_had_the_time_to_receive_it() -> None:
-    """The primary sent it every 100 ms until it was confirmed, and did nothing else if that needs longer."""
+def a_primary() -> Script:
+    """The primary of a shard of two, whose backup has nothing yet."""
     script = Script(lambda journals: StorageServer(CONFIG, journals, Random(1)))
     script.sync()
     (nonce,) = {report.nonce for _, report in script.take(Report)}
@@ -329,6 +329,29 @@ def test_a_large_record_is_sent_again_when_its_backup_has_had_the_time_to_receiv
         script.sync()
     script.give("s2", Stored(1, 1, 0, 0, 0))
     script.take(Replicate)
+    return script
+
+
+def test_no_more_is_under_way_to_a_backup_than_the_queue_to_it_can_hold() -> None:
+    """The primary sent all that a backup lacked at once. If the queue could not hold it, the first records were lost,
+    and again each time that all was sent again."""
+    script = a_primary()
+    for sequence in range(1, 25):
+        script.give("c", insert(sequence)._replace(records=[(1, bytes(1 << 20))]))
+    script.sync()
+    placed = [answer.placed[0].gsns[0] for _, answer in script.take(Inserted)]
+    received: list[int] = []
+    while received != placed:
+        script.wait(10 * SECOND)  # all that is under way is sent again, and all of it arrives
+        sent = [gsn_of(one.payload) for _, message in script.take(Replicate) for one in message.records]
+        assert len(set(sent)) <= 10
+        received += sorted({*sent}.difference(received))
+        script.give("s2", Stored(1, 1, received[-1], received[-1], 0))
+
+
+def test_a_large_record_is_sent_again_when_its_backup_has_had_the_time_to_receive_it() -> None:
+    """The primary sent it every 100 ms until it was confirmed, and did nothing else if that needs longer."""
+    script = a_primary()
     script.give("c", insert(1)._replace(records=[(1, bytes(20 << 20))]))
     for seconds, count in ((2, 1), (1, 1), (1, 0), (2, 1)):
         script.wait(seconds * SECOND)

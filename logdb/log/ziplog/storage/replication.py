@@ -12,6 +12,9 @@ from logdb.log.ziplog.storage.config import StorageConfig
 from logdb.log.ziplog.storage.shard_log import ShardLog
 
 UNKNOWN: Final = -1
+FLIGHT_BYTES: Final = 8 << 20
+"""Records on their way to a backup, beyond which no more are sent: if the queue to it could not hold all, it would drop
+the first ones, each time."""
 
 
 class Follower:
@@ -62,7 +65,7 @@ class Primary:
             is_behind = follower.sent < self._log.store.cached_from
             if is_behind and follower.sent == follower.end:
                 self._send_order(follower, version, now)
-            while self._log.store.cached_from <= follower.sent < self._log.end:
+            while self._log.store.cached_from <= follower.sent < self._log.end and follower.flight_bytes < FLIGHT_BYTES:
                 self._send_order(follower, version, now)
 
     def _send_order(self, follower: Follower, version: int, now: int) -> None:
