@@ -465,6 +465,7 @@ class Replica:
             return
         # With more chosen slots than the candidate, do not promise: they may be compacted already (PAX-8).
         if first > self._acceptor.commit:
+            self._last_contact_at = now
             self._reply_when_durable(
                 sender, Promise(ballot, first, self._acceptor.entries(first), self._acceptor.last), now
             )
@@ -490,6 +491,7 @@ class Replica:
             return
         known += entries
         if start + len(known) <= last:
+            self._restart_election_timer(now)
             self._request_rest(sender, Prepare(ballot, start + len(known)), now)
             return
         self._complete_promises.add(sender)

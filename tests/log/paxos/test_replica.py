@@ -297,6 +297,30 @@ def test_a_candidate_requests_all_parts_of_a_promise() -> None:
     assert sent[0] == ("b", Accept(ballot, 1, [b"v", b"w"], 0))
 
 
+def test_an_election_lasts_until_all_parts_of_a_promise_have_arrived() -> None:
+    """Values of some 30 MB on a slow network take longer than an election timeout."""
+    candidate = Driven()
+    ballot = prepared(candidate)
+    for slot in range(1, 21):
+        sent = candidate.wait(CONFIG.election_ns // 2)
+        sent += candidate.give("b", Promise(ballot, slot, [(OLD, b"v")], 20))
+        assert [message for _, message in sent if isinstance(message, Prepare | PreVote)] == (
+            [Prepare(ballot, slot + 1)] if slot < 20 else []
+        )
+    assert candidate.core.leader == "a"
+
+
+def test_a_replica_that_sends_the_parts_of_a_promise_supports_no_other_candidate() -> None:
+    voter = Driven()
+    voter.give_and_sync("c", Accept(OLD, 1, (b"x" * 60, b"y" * 60), 0))
+    voter.now += SECOND
+    voter.give_and_sync("b", Prepare(NEWER, 1))
+    voter.now += CONFIG.election_ns
+    voter.give("b", Prepare(NEWER, 2))
+    assert voter.give("c", PreVote(NEWEST, 0)) == []
+    assert voter.fire("paxos.election") == []
+
+
 def test_a_rejected_leader_becomes_a_follower() -> None:
     leader, ballot = elected()
     leader.take_notices()
