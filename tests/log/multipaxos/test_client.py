@@ -206,8 +206,8 @@ def test_a_read_returns_to_a_replica_whose_stream_was_lost() -> None:
 
 
 def test_records_behind_a_full_window_are_sent_when_the_others_are_in_the_log() -> None:
-    """They were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first ones,
-    and a leader orders the others without them."""
+    """All of them were in one message, which was split from 68 MiB on. Of more than two parts a stream drops the first
+    ones, and a leader orders the others without them."""
     stage = Stage()
     records = [(1, bytes([number]) * (3 << 20)) for number in range(5)]
     append = stage.call(calls.Append(records))
