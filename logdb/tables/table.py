@@ -64,7 +64,9 @@ class IndexView(Generic[K, V]):
 
         `start`, `end`: values of the fields, inclusive and exclusive: one value, or a tuple of the first ones.
         `prefix`: instead of these, the values that the first fields have. `reverse`: from the last to the first.
-        `limit`: maximum number of rows. All rows are of one snapshot, and are read in pages of 128.
+        `limit`: maximum number of rows. All rows are of one snapshot, and are read in pages of 128. In a transaction,
+        own writes are included, also those of pages to come that are made during the scan: a row that is moved behind
+        them returns again. To change a field of the index, make a list of the rows first.
 
         Raises KeyError if there is no such index, IndexUnavailable while it is built, TableMismatch, TypeError,
         ValueError, and as `Database.scan`.

@@ -612,8 +612,8 @@ class Transaction(Workspace):
         """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
 
         `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
-        the last key to the first. `limit`: maximum number of rows. Own writes are included. The part that is consumed
-        counts as read, so there are no phantoms.
+        the last key to the first. `limit`: maximum number of rows. Own writes are included; those that are made during
+        the scan may be. The part that is consumed counts as read, so there are no phantoms.
 
         Raises TypeError and ValueError for arguments that make no range, and as `get`.
         """
