@@ -29,6 +29,9 @@ SMALL_BYTES = 60
 HEADER_BYTES = 64
 """At least what is stored and sent with a record beside its payload."""
 
+QUEUE_BYTES = 40_000
+"""Of a link. All sessions of a shard fit, as they do in a real queue."""
+
 CHOICES: dict[str, tuple[int, ...]] = {
     "log.corfu.client.record_trims.WINDOW": (1, 8),
     "log.corfu.client.streams.FILLS_AT_ONCE": (1, 8),
@@ -119,7 +122,7 @@ def limits_of(seed: int, draw: random.Random) -> Limits | None:
     own = [(path, random.Random(f"{number}/{path}").choice(choices)) for path, choices in CHOICES.items()]
     return Limits(
         (*own, *shared),
-        queue_bytes=2 * (batch + plain + 200),
+        queue_bytes=QUEUE_BYTES,
         bytes_a_second=bytes_a_second,
         large=large,
         records=records,

@@ -19,7 +19,7 @@ from logdb.log.ziplog.storage.checkpoints import Checkpoints
 from logdb.log.ziplog.storage.inserts import Inserts
 from logdb.log.ziplog.storage.log_store import LogStore
 from logdb.log.ziplog.storage.read_server import ReadServer
-from logdb.log.ziplog.storage.replication import Follower, Primary
+from logdb.log.ziplog.storage.replication import Primary
 from logdb.log.ziplog.storage.sessions import Sessions
 from logdb.log.ziplog.storage.shard_log import ShardLog
 from logdb.log.ziplog.storage.views import Views
@@ -53,7 +53,6 @@ CAUGHT_BY: dict[str, int] = {
     "place the last record of an insert first": 1,
     "place records without regard to the floor": 3,
     "roll back what was speculative": 7,
-    "send all that a backup lacks at once": 72,
     "send what is not stable": 29,
     "serve a view after a restart": 7,
     "settle what was sent": 1,
@@ -214,13 +213,6 @@ def count_what_an_older_journal_has_behind_a_view(right: Right, self: LogStore, 
 
 
 # ---- messages of limited size
-
-
-@planted(Primary, "_send_order", PLANTED)
-def send_all_that_a_backup_lacks_at_once(right: Right, self: Primary, follower: Follower, *arguments: Any) -> None:
-    right(self, follower, *arguments)
-    follower.flight.clear()
-    follower.flight_bytes = 0
 
 
 @planted(InsertClient, "_insert", PLANTED)
