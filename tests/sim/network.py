@@ -16,6 +16,7 @@ from logdb.cores.effects import Address, Disconnected, Received
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
+    from tests.sim.wire import Link, Wire
     from tests.sim.world import World
 
 
@@ -40,7 +41,7 @@ class Weather:
 
 
 class Network:
-    """Carries messages between processes by their addresses."""
+    """Carries messages between processes by their addresses. `wire`: takes them as bytes, None: they have no size."""
 
     def __init__(self, world: World, weather: Weather) -> None:
         self.world = world
@@ -49,6 +50,7 @@ class Network:
         self.cut: set[tuple[Address, Address]] = set()
         """The (from, to) pairs of links that are cut."""
         self.filters: list[Filter] = []
+        self.wire: Wire | None = None
         self._node: dict[Address, Address] = {}
         self._random = world.draw("network").random
 
@@ -70,7 +72,14 @@ class Network:
             return
         if self.cut and (sender, to) in self.cut:
             self.world.counts["message on a cut link"] += 1
-            return
+        elif self.wire is not None:
+            self.wire.send(sender, to, message, self._travel)
+        else:
+            self._travel(sender, to, message)
+
+    def _travel(self, sender: Address, to: Address, message: Any, link: Link | None = None) -> None:
+        """Deliver a message, or lose it. Messages of a link arrive in their order, except for slow and doubled ones."""
+        process = self.processes[to]
         weather, draw, world = self.weather, self._random, self.world
         delay = weather.delay_ns + int(weather.jitter_ns * draw())
         if weather.loss or weather.double or weather.slow:
@@ -89,11 +98,17 @@ class Network:
             elif fate - weather.double < weather.slow:
                 world.counts["message overtaken"] += 1
                 delay += int(weather.slow_ns * draw())
+                link = None
+        arrives_at = world.now + delay
+        if link is not None:
+            arrives_at = link.arrives_at = max(arrives_at, link.arrives_at)
         world.number += 1
-        heappush(world.heap, (world.now + delay, world.number, process.deliver, Received(sender, message)))
+        heappush(world.heap, (arrives_at, world.number, process.deliver, Received(sender, message)))
 
     def hang_up(self, dead: Address) -> None:
         """The streams of a process that has died break; running clients and mapping servers may be notified."""
+        if self.wire is not None:
+            self.wire.end(dead)
         for process in self.processes.values():
             notices = process.kind in ("client", "mapping") and process.core is not None
             if notices and (dead, process.address) not in self.cut:

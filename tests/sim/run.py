@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,21 +15,26 @@ from tests.sim.cluster import NotAnswered, Shape
 from tests.sim.engines import ENGINES, simulation_of
 from tests.sim.faults import Trouble
 from tests.sim.history import History
+from tests.sim.limits import LASTING_NS, SMALL_BYTES, Limits, limits_of
+from tests.sim.wire import Wire
 from tests.sim.workload import Application, Load, load_of
 from tests.sim.world import Failure, World
 
 HEALING_HEARTBEATS = 400
 """Number of heartbeats after healing within which the cluster must work normally again."""
+PROBING = 20
+"""How many times as long it may take in seeds with small limits to read all records in the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a seed decides before it starts."""
+    """All that a seed decides before it starts. `limits`: None if they are the real ones."""
 
     shape: Shape
     load: Load
     trouble: Trouble
     lasting_ns: int
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +76,30 @@ class Simulation:
         self.plan = plan_of(self.world.draw("plan"), engine)
         if nodes:
             self.plan = replace(self.plan, shape=self.own.on_nodes(self.plan.shape, self.world.draw("nodes")))
+        limits = limits_of(seed, self.world.draw("limits"))
+        if limits is not None:
+            self._limit(limits)
         self.history = History()
         self.cluster = self.own.Cluster(self.world, self.plan.shape)
+        if limits is not None:
+            self.cluster.network.wire = Wire(self.world, limits.queue_bytes, limits.bytes_a_second)
         self.healing = self.own.Healing(self.cluster, self._wait)
         self.records = 0
 
+    def _limit(self, limits: Limits) -> None:
+        """Have the cluster run with small limits, and records that exceed them."""
+        shape, load = replace(self.plan.shape, small_buffers=True), self.plan.load
+        load = replace(load, large=limits.large, records=limits.records, under_way=limits.under_way, bytes=SMALL_BYTES)
+        lasting_ns = min(self.plan.lasting_ns, LASTING_NS)
+        self.plan = replace(self.plan, shape=shape, load=load, lasting_ns=lasting_ns, limits=limits)
+
     def run(self) -> None:
         """Run the seed. Raises Failure."""
+        limits = self.plan.limits
+        with nullcontext() if limits is None else limits.in_force():
+            self._run()
+
+    def _run(self) -> None:
         world, plan, cluster = self.world, self.plan, self.cluster
         try:
             cluster.start()
@@ -127,6 +150,8 @@ class Simulation:
             [one for one in followings if one.ended is None],
         )
         self.healing.wait_for_copies(limit)
+        if self.plan.limits is not None:  # all records come in small answers
+            limit += PROBING * HEALING_HEARTBEATS * self.plan.shape.heartbeat_ns
         oldest, copies = self.healing.copies(tail, limit)
         truth = truth_of(copies, oldest, tail, is_dense=self.own.IS_DENSE)
         self.records = tail

@@ -17,6 +17,7 @@ from logdb.log.contract import AppendUnknown, Batch, LogRecord, NotOfThisShard, 
 from logdb.log.engine import all_engines
 from logdb.log.policies import Anywhere, ByRecord, Fixed, Nearest
 from tests.sim.history import KILLED, SCATTERED, Following, History, Operation
+from tests.sim.limits import RECORD_BYTES
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
 
@@ -58,7 +59,8 @@ BY_TAG = ByTag()
 @dataclass(frozen=True, slots=True)
 class Load:
     """`think_ns`: mean time between two calls of an application. `records`, `bytes`: of the largest batch.
-    `is_dense`: GSNs follow each other without gaps."""
+    `is_dense`: GSNs follow each other without gaps. `large`: the share of
+    records of up to `limits.RECORD_BYTES`."""
 
     doing: tuple[str, ...]
     think_ns: int = 5 * MILLISECOND
@@ -67,6 +69,7 @@ class Load:
     bytes: int = 60
     subscriptions: int = 2
     is_dense: bool = True
+    large: float = 0.0
 
 
 class Application:
@@ -113,7 +116,9 @@ class Application:
         batch = []
         for number in range(draw.choice((1, 1, 1, 2, self.load.records))):
             name = f"{self.process.address}/{self.process.lives}/{self._calls}/{number}/"
-            batch.append((draw.randint(1, 4), name.encode().ljust(draw.randint(0, self.load.bytes), b"x")))
+            is_large = self.load.large and draw.random() < self.load.large
+            size = draw.randint(0, RECORD_BYTES if is_large else self.load.bytes)
+            batch.append((draw.randint(1, 4), name.encode().ljust(size, b"x")))
         return batch
 
     def append(self) -> None:

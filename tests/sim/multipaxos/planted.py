@@ -9,7 +9,7 @@ from logdb.cores.effects import Send
 from logdb.errors import Corruption, Unavailable
 from logdb.log.multipaxos import commands
 from logdb.log.multipaxos.client import append_client, read_client
-from logdb.log.multipaxos.client.append_client import AppendClient
+from logdb.log.multipaxos.client.append_client import AppendClient, Batch
 from logdb.log.multipaxos.client.sequence_numbers import SequenceNumbers
 from logdb.log.multipaxos.client.subscription import LogSubscription
 from logdb.log.multipaxos.log_index import LogIndex
@@ -28,6 +28,7 @@ from tests.sim.planted_paxos import bugs_of_paxos
 CAUGHT_BY = {
     "accept over a gap": 1,
     "acknowledge what is proposed": 5,
+    "append an append of any size at once": 9,
     "append again what comes again": 1,
     "believe to lead without asking": 152,
     "call unavailable what was sent": 5,
@@ -48,7 +49,7 @@ CAUGHT_BY = {
     "settle what was sent": 1,
     "skip what was trimmed": 10,
     "take one damaged replica for all": 570,
-    "take the index for exact": 3,
+    "take the index for exact": 11,
     "time records by the leader alone": 349,
     "trim past the end": 2,
     "use a snapshot with records nowhere else": 6354,
@@ -267,3 +268,8 @@ def take_one_damaged_replica_for_all(right: Right, self: Any, answer: Any, sende
 def skip_what_was_trimmed(right: Right, self: Any) -> Any:
     self.position = max(self.position, self._reads.oldest)
     return right(self)
+
+
+@planted(Batch, "message", PLANTED)
+def append_an_append_of_any_size_at_once(right: Right, self: Batch, window: int) -> Any:
+    return self.sequence, self.records

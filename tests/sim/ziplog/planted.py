@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logdb.log.ziplog.client.frontiers import FrontierClient
-from logdb.log.ziplog.client.inserts import Batch, InsertClient
+from logdb.log.ziplog.client.inserts import Batch, Chunk, InsertClient
 from logdb.log.ziplog.client.mms_client import MmsClient
 from logdb.log.ziplog.client.subscription import LogSubscription, Stream
 from logdb.log.ziplog.epochs import Slots
@@ -42,6 +42,7 @@ CAUGHT_BY: dict[str, int] = {
     "forget what was before a view": 7,
     "give ties to all shards": 1,
     "insert after any version": 152,
+    "insert an append of any size at once": 9,
     "keep what the order has passed": 6,
     "keep what the source does not have": 11,
     "let a shard join with one member": 8,
@@ -209,6 +210,16 @@ def place_again_what_comes_again(right: Right, self: Sessions, client: int, sequ
 @planted(LogStore, "_follow", PLANTED)
 def count_what_an_older_journal_has_behind_a_view(right: Right, self: LogStore, segment: Any) -> None:
     self.segments.append(segment)
+
+
+# ---- messages of limited size
+
+
+@planted(InsertClient, "_insert", PLANTED)
+def insert_an_append_of_any_size_at_once(
+    right: Right, self: InsertClient, append: Any, indexes: Any, place: Any, floor: Any
+) -> None:
+    self._route(Chunk(append, indexes, place, floor, indexes[:0]))
 
 
 # ---- reading
