@@ -9,7 +9,7 @@ from logdb.cores.effects import Send
 from logdb.errors import Corruption, Unavailable
 from logdb.log.multipaxos import commands
 from logdb.log.multipaxos.client import append_client, read_client
-from logdb.log.multipaxos.client.append_client import AppendClient, Batch
+from logdb.log.multipaxos.client.append_client import AppendClient, Batch, PendingAppend
 from logdb.log.multipaxos.client.sequence_numbers import SequenceNumbers
 from logdb.log.multipaxos.client.subscription import LogSubscription
 from logdb.log.multipaxos.log_index import LogIndex
@@ -270,6 +270,7 @@ def skip_what_was_trimmed(right: Right, self: Any) -> Any:
     return right(self)
 
 
-@planted(Batch, "message", PLANTED)
-def append_an_append_of_any_size_at_once(right: Right, self: Batch, window: int) -> Any:
-    return self.sequence, self.records
+@planted(AppendClient, "_launch_part", PLANTED)
+def append_an_append_of_any_size_at_once(right: Right, self: Any, append: PendingAppend) -> None:
+    append.sent = len(append.records)
+    self._fly(Batch(append.first, [append], append.records, append.size))
