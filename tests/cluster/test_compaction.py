@@ -49,7 +49,7 @@ from logdb.cluster.placement import ByPrefix, encode_placement
 from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log_calls
-from logdb.log.contract import LogFailed
+from logdb.log.contract import LogFailed, Record
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.conditions import exists
 from logdb.store.folds import ADD
@@ -613,6 +613,32 @@ def test_a_compaction_that_moves_large_values_slowly_is_not_taken_over() -> None
             server.wait(SECOND // 10)
             server.give("client", Hold(None))  # an event, so that the server has the time
     assert kinds(log).count(BEGINNING) == kinds(log).count(ENDING) == 1
+
+
+class SlowLog(Log):
+    """Takes 3 s to append a large value. `now`: the time."""
+
+    def __init__(self, *records: Record) -> None:
+        super().__init__(*records)
+        self.now = lambda: 0
+        self.asked: dict[int, tuple[object, int]] = {}
+
+    def perform(self, request: object) -> object:
+        if isinstance(request, log_calls.Append) and request.records[0][0] == VALUE:
+            _, since = self.asked.setdefault(id(request), (request, self.now()))
+            if self.now() < since + 3 * SECOND:
+                return None
+        return super().perform(request)
+
+
+def test_servers_that_take_long_to_copy_a_value_do_not_overtake_each_other_without_end() -> None:
+    log = SlowLog((VALUE, LARGE), commit(1, {b"k": PLACE._replace(gsn=1)}), commit(2, {}))
+    first, second = Server(on=log), Server(on=log, name="m2", seed=2)
+    log.now = lambda: first.now
+    second.give("client", Compact(2, 3))
+    assert compacted(log, first, second, before=3).floor == 3
+    assert kinds(log).count(BEGINNING) > 1
+    assert log.oldest == 3
 
 
 def test_concurrent_requests_that_fail_are_all_retried() -> None:

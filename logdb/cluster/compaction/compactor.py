@@ -51,6 +51,8 @@ ROWS_AT_ONCE: Final = 1_000
 
 MAX_DOUBLINGS: Final = 11
 """The pause after a failed compaction doubles this often: up to about an hour."""
+MAX_MISTAKES: Final = 6
+"""The wait before a compaction is taken over doubles this often: up to two minutes."""
 
 Steps = Generator[Any, Any, None]
 """Yields requests to the log, one or a list of concurrent ones, and is sent the results; None: let others run."""
@@ -100,6 +102,10 @@ class Compactor:
         # The progress of the compaction under way, and when it was last made.
         self._progress = 0, 0
         self._progress_at = 0
+        # The servers that have begun a compaction since that with the BEGINNING `_ended`, the last that has ended, and
+        # how often one of them has begun another: it was overtaken by mistake.
+        self._beginners = set[int]()
+        self._ended = self._mistakes = 0
 
     # ---- requests
 
@@ -206,6 +212,8 @@ class Compactor:
         """The replica has applied more of the log."""
         replica = self._replica
         if (replica.begun, replica.parts) != self._progress:
+            if replica.begun != self._progress[0]:
+                self._note_beginning()
             self._progress, self._progress_at = (replica.begun, replica.parts), self._context.now
         if replica.cold is not None and replica.cold.copied.number > self._archived:
             self._archived = replica.cold.copied.number
@@ -225,6 +233,15 @@ class Compactor:
             elif self._beginning_gsn and replica.applied >= self._beginning_gsn:
                 self._gather()
         self.archiver.look()
+
+    def _note_beginning(self) -> None:
+        replica = self._replica
+        if replica.ended != self._ended:
+            self._ended, self._mistakes = replica.ended, 0
+            self._beginners.clear()
+        if replica.begun:
+            self._mistakes += replica.begun_by in self._beginners
+            self._beginners.add(replica.begun_by)
 
     def _copy(self, began: int) -> None:
         self._enter(Phase.COPYING)
@@ -324,8 +341,12 @@ class Compactor:
     @property
     def _is_abandoned(self) -> bool:
         """Whether the compaction that was begun makes no progress. Only another one ends it, even if nothing is left to
-        free, because a BEGINNING that was appended twice was ordered after the end of its compaction."""
-        return bool(self._replica.begun) and self._context.now >= self._progress_at + self._config.takeover_ns
+        free, because a BEGINNING that was appended twice was ordered after the end of its compaction.
+
+        Servers that copy a value for longer than that would overtake each other without end, so they wait twice as long
+        after each mistake."""
+        takeover_ns = self._config.takeover_ns << min(self._mistakes, MAX_MISTAKES)
+        return bool(self._replica.begun) and self._context.now >= self._progress_at + takeover_ns
 
     @property
     def garbage(self) -> float:
