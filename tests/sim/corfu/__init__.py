@@ -20,7 +20,6 @@ EVENTS = (
     "sequencer moved",
     "shard removed",
     "junk written",
-    "sealed unit lost its disk",
     "chain without a complete unit",
 )
 
