@@ -20,6 +20,7 @@ EVENTS = (
     "sequencer moved",
     "shard removed",
     "junk written",
+    "sealed unit lost its disk",
     "chain without a complete unit",
 )
 

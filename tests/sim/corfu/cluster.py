@@ -265,8 +265,8 @@ class Cluster(cluster.Cluster):
 
     def may_lose_storage(self, process: Process, spared: int = 0) -> bool:
         """Whether the records of the shard of this unit survive: the others that have their disks have all entries
-        together (COR-5), whichever `spared` of them are missing. The next epoch must not depend on this unit already,
-        so it must not be sealed."""
+        together (COR-5), whichever `spared` of them are missing. If it is sealed, the next epoch may depend on it
+        already, and count each unit of a shard of three that is silent as lost: then those that are sealed have all."""
         server = self.server_of(process)
         config = self.state.shards.get(server.shard) if server is not None and server.shard else None
         if config is None or (server.is_gone and server.server not in config.disks):
@@ -277,18 +277,26 @@ class Cluster(cluster.Cluster):
             return (
                 not spared
             )  # it copies all from the log; but while it runs, a damaged record stops reads of its streams
-        if self._saved(process)["sealed"] >= self.state.epoch and not server.is_gone:
-            return False
+        needs_sealed = self.shape.f > 1 and self.is_sealed(process)
         by_address = {one.address: one for one in self.storage}
         others = []
         for number, address in config.disks.items():
             one = by_address[address]
             known = self.server_of(one)
             is_there = known is not None and known.server == number
-            if one is not process and number not in self.lost and not one.disk.has_damage() and is_there:
+            if one is process or number in self.lost or one.disk.has_damage() or not is_there:
+                continue
+            if self.is_sealed(one) or not needs_sealed:
                 others.append(number)
         left = [set(others).difference(some) for some in combinations(others, spared)]
         return bool(left) and all(covers(config, some) for some in left)
+
+    def is_sealed(self, process: Process) -> bool:
+        """Whether a unit of a shard rejects the current epoch durably: the next one may begin with it."""
+        server = self.server_of(process)
+        if server is None or not server.shard or server.is_gone:
+            return False
+        return bool(self._saved(process)["sealed"] >= self.state.epoch)
 
     @staticmethod
     def _saved(process: Process) -> Any:

@@ -194,6 +194,7 @@ class Faults(faults.Faults):
         if process is None or not self.losses_left or not self._survives_without(process):
             return False
         self.losses_left -= 1
+        self.world.counts["sealed unit lost its disk"] += self.cluster.is_sealed(process)
         self._lose(process, self._span())
         return True
 
