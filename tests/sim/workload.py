@@ -59,8 +59,7 @@ BY_TAG = ByTag()
 @dataclass(frozen=True, slots=True)
 class Load:
     """`think_ns`: mean time between two calls of an application. `records`, `bytes`: of the largest batch.
-    `is_dense`: GSNs follow each other without gaps. `large`: the share of
-    records of up to `limits.RECORD_BYTES`."""
+    `is_dense`: GSNs follow each other without gaps. `large`: the share of records of up to `limits.RECORD_BYTES`."""
 
     doing: tuple[str, ...]
     think_ns: int = 5 * MILLISECOND
@@ -116,9 +115,10 @@ class Application:
         batch = []
         for number in range(draw.choice((1, 1, 1, 2, self.load.records))):
             name = f"{self.process.address}/{self.process.lives}/{self._calls}/{number}/"
+            tag = draw.randint(1, 4)
             is_large = self.load.large and draw.random() < self.load.large
             size = draw.randint(0, RECORD_BYTES if is_large else self.load.bytes)
-            batch.append((draw.randint(1, 4), name.encode().ljust(size, b"x")))
+            batch.append((tag, name.encode().ljust(size, b"x")))
         return batch
 
     def append(self) -> None:

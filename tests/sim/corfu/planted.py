@@ -31,7 +31,7 @@ CAUGHT_BY: dict[str, int] = {
     "accept messages of a sealed epoch": 12,
     "acknowledge before it is durable": 10,
     "believe a tail of a sealed epoch": 2,
-    "believe that every entry is its own": 8,
+    "believe that every entry is its own": 16,
     "believe the first tail": 1,
     "commit before the stream replicas have it": 9,
     "copy from no former unit": 17,

@@ -51,7 +51,7 @@ CAUGHT_BY = {
     "paxos: need too few promises": 219,
     "paxos: skip a slot with a snapshot": 39,
     "paxos: vote with an empty disk": 19,
-    "storage: accept a gap": 5,
+    "storage: accept a gap": 6,
     "storage: acknowledge before the sync": 5,
     "storage: answer appends before they are ordered": 1,
     "storage: reject reads beyond the cut": 69,
