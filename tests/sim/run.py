@@ -76,7 +76,7 @@ class Simulation:
         self.plan = plan_of(self.world.draw("plan"), engine)
         if nodes:
             self.plan = replace(self.plan, shape=self.own.on_nodes(self.plan.shape, self.world.draw("nodes")))
-        limits = limits_of(seed, self.world.draw("limits"))
+        limits = None if nodes else limits_of(seed, self.world.draw("limits"))  # on nodes they would share the links
         if limits is not None:
             self._limit(limits)
         self.history = History()
