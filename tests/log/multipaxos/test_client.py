@@ -27,6 +27,7 @@ from logdb.log.multipaxos.messages import (
 )
 from logdb.log.multipaxos.records import wrap
 from logdb.log.requests import ClientConfig
+from tests.harness.comparisons import comparisons_of
 from tests.harness.script import Script
 
 REPLICAS = ("r1", "r2", "r3")
@@ -251,16 +252,7 @@ def test_records_behind_a_full_window_are_sent_when_the_others_are_in_the_log() 
 
 def test_an_append_that_expires_is_compared_with_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 that expired together took a client seconds. Half of them have room in its buffer, one is sent."""
-    compared = []
-
-    class Counted(append_client.PendingAppend):
-        def __eq__(self, other: object) -> bool:
-            compared.append(other)
-            return self is other
-
-        __hash__ = object.__hash__
-
-    monkeypatch.setattr(append_client, "PendingAppend", Counted)
+    compared = comparisons_of("PendingAppend", append_client, monkeypatch)
     stage = Stage(window_bytes=1, buffer_bytes=100 * 33)
     for number in range(200):
         stage.call(calls.Append([(1, b"x")], deadline=stage.now + MILLISECOND - number))

@@ -25,6 +25,7 @@ from logdb.log.scalog.messages import (
     ViewRequest,
     ViewResponse,
 )
+from tests.harness.comparisons import comparisons_of
 from tests.log.scalog.client_stage import FINALIZED, FINALIZING, Stage, records, shard, view
 
 
@@ -139,16 +140,7 @@ def test_appends_beyond_the_buffer_wait_for_admission() -> None:
 
 def test_an_append_that_expires_is_compared_with_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 that expired together took a client seconds. Half of them are admitted."""
-    compared = []
-
-    class Counted(appends.PendingAppend):
-        def __eq__(self, other: object) -> bool:
-            compared.append(other)
-            return self is other
-
-        __hash__ = object.__hash__
-
-    monkeypatch.setattr(appends, "PendingAppend", Counted)
+    compared = comparisons_of("PendingAppend", appends, monkeypatch)
     stage = one_segment(buffer_bytes=100 * 33)
     for number in range(200):
         stage.call(calls.Append([(1, b"x")], deadline=stage.now + MILLISECOND - number))

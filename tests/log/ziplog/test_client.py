@@ -34,6 +34,7 @@ from logdb.log.ziplog.messages import (
     ViewResponse,
 )
 from logdb.log.ziplog.records import wrap
+from tests.harness.comparisons import comparisons_of
 
 SHARD = ShardConfig(1, 1, (Member(1, "s1", 0, True, True),), 1, 1, 0, False, False)
 OTHER_SHARD = ShardConfig(2, 1, (Member(2, "s2", 0, True, True),), 1, 1, 0, False, False)
@@ -470,16 +471,7 @@ def test_an_append_that_expires_looks_at_no_other_one(monkeypatch: pytest.Monkey
 
 
 def test_an_append_that_expires_outside_is_compared_with_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
-
-    class Counted(inserts.PendingAppend):
-        def __eq__(self, other: object) -> bool:
-            compared.append(other)
-            return self is other
-
-        __hash__ = object.__hash__
-
-    monkeypatch.setattr(inserts, "PendingAppend", Counted)
+    compared = comparisons_of("PendingAppend", inserts, monkeypatch)
     client = Client(buffer_bytes=100 * 33)
     for number in range(200):
         client.call(calls.Append([(1, b"x")], deadline=MILLISECOND - number, after=0))
